@@ -1,0 +1,58 @@
+//! Kernel family *batch norm*: statistics over rows, and the normalisation by them.
+//!
+//! Statistics and application are kernels of their own, so that cooperating processing elements can add their
+//! statistics up in between.
+
+use crate::device::{Matrix, MatrixMut, Storage};
+use crate::error::Result;
+
+/// Batch normalisation over rows, per column.
+pub trait BatchNorm: Storage {
+    /// `out[j] = Σ_i (x[i, j] − center[j])²`; `center, out: [x.cols]`.
+    fn sum_squared_deviation(
+        &self,
+        x: Matrix<'_, Self>,
+        center: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// `out[i, j] = (x[i, j] − mean[j]) · inverse_std[j] · gain[j] + bias[j]`; vectors `[x.cols]`.
+    fn normalize(
+        &self,
+        x: Matrix<'_, Self>,
+        mean: Self::View<'_, Self::Scalar>,
+        inverse_std: Self::View<'_, Self::Scalar>,
+        gain: Self::View<'_, Self::Scalar>,
+        bias: Self::View<'_, Self::Scalar>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()>;
+
+    /// With `x̂ = (x − mean) · inverse_std`: `dgain[j] = Σ_i dout[i, j] · x̂[i, j]` and `dbias[j] = Σ_i dout[i, j]`.
+    fn normalize_backward_parameters(
+        &self,
+        x: Matrix<'_, Self>,
+        mean: Self::View<'_, Self::Scalar>,
+        inverse_std: Self::View<'_, Self::Scalar>,
+        dout: Matrix<'_, Self>,
+        dgain: Self::ViewMut<'_, Self::Scalar>,
+        dbias: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// Through the statistics of `n_total` rows, whose sums `dgain` and `dbias` are:
+    /// `dx[i, j] = gain[j] · inverse_std[j] · (dout[i, j] − dbias[j] / n_total − x̂[i, j] · dgain[j] / n_total)`.
+    ///
+    /// With `n_total = 0` the statistics were constants and the two corrections are absent.
+    #[allow(clippy::too_many_arguments)]
+    fn normalize_backward(
+        &self,
+        x: Matrix<'_, Self>,
+        mean: Self::View<'_, Self::Scalar>,
+        inverse_std: Self::View<'_, Self::Scalar>,
+        gain: Self::View<'_, Self::Scalar>,
+        dout: Matrix<'_, Self>,
+        dgain: Self::View<'_, Self::Scalar>,
+        dbias: Self::View<'_, Self::Scalar>,
+        n_total: usize,
+        dx: MatrixMut<'_, Self>,
+    ) -> Result<()>;
+}

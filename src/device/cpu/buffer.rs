@@ -1,0 +1,181 @@
+//! Host memory: cache-line aligned buffers that go back to a pool when they are dropped.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::device::Element;
+use crate::error::{Error, Result};
+
+/// One cache line: what buffers are made of, so that rows can start on vector boundaries.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Memory of a [`Cpu`](super::Cpu) device, as a slice. Dropped, it goes back to the device's pool.
+pub struct CpuBuffer<T: Element> {
+    lines: Vec<Line>,
+    len: usize,
+    pool: Arc<Pool>,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Deref for CpuBuffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+
+impl<T: Element> DerefMut for CpuBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+}
+
+impl<T: Element> std::fmt::Debug for CpuBuffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CpuBuffer({} x {})", self.len, std::any::type_name::<T>())
+    }
+}
+
+impl<T: Element> Drop for CpuBuffer<T> {
+    fn drop(&mut self) {
+        self.pool.take_back(std::mem::take(&mut self.lines));
+    }
+}
+
+/// Bytes held by a device's buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStatistics {
+    /// Bytes of live buffers.
+    pub live_bytes: u64,
+    /// The most bytes of live buffers at any time since the last reset.
+    pub peak_bytes: u64,
+    /// Bytes of the largest buffer ever asked for since the last reset.
+    pub largest_bytes: u64,
+    /// Bytes of free buffers kept for reuse.
+    pub pooled_bytes: u64,
+}
+
+/// Free memory by size class, and the counts of what is in use.
+#[derive(Default)]
+pub(super) struct Pool {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: HashMap<usize, Vec<Vec<Line>>>,
+    statistics: MemoryStatistics,
+}
+
+/// Free memory beyond this many bytes is given back to the system: a bound for long runs of many shapes.
+const MAX_POOLED_BYTES: u64 = 4 << 30;
+
+/// Rounds up to one of four sizes per power of two, so that batches of about the same size reuse each other's memory.
+fn size_class(n_lines: usize) -> usize {
+    if n_lines <= 8 {
+        return n_lines;
+    }
+    let step = (n_lines.next_power_of_two() / 8).max(1);
+    n_lines.div_ceil(step) * step
+}
+
+impl Pool {
+    /// A buffer with unspecified contents.
+    pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CpuBuffer<T>> {
+        let n_bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&bytes| bytes <= isize::MAX as usize / 2)
+            .ok_or(Error::TooLarge { what: "a buffer", count: len as u64, limit: isize::MAX as u64 / 2 })?;
+        let n_lines = size_class(n_bytes.div_ceil(size_of::<Line>()));
+        let bytes = (n_lines * size_of::<Line>()) as u64;
+        let mut state = self.state();
+        let reused = state.free.get_mut(&n_lines).and_then(Vec::pop);
+        if reused.is_some() {
+            state.statistics.pooled_bytes -= bytes;
+        }
+        let statistics = &mut state.statistics;
+        statistics.live_bytes += bytes;
+        statistics.peak_bytes = statistics.peak_bytes.max(statistics.live_bytes);
+        statistics.largest_bytes = statistics.largest_bytes.max(n_bytes as u64);
+        drop(state);
+        let lines = reused.unwrap_or_else(|| bytemuck::allocation::zeroed_vec(n_lines));
+        Ok(CpuBuffer { lines, len, pool: self.clone(), element: PhantomData })
+    }
+
+    fn take_back(&self, lines: Vec<Line>) {
+        let bytes = size_of_val(&lines[..]) as u64;
+        let mut state = self.state();
+        state.statistics.live_bytes -= bytes;
+        if bytes > 0 && state.statistics.pooled_bytes + bytes <= MAX_POOLED_BYTES {
+            state.statistics.pooled_bytes += bytes;
+            state.free.entry(lines.len()).or_default().push(lines);
+        }
+    }
+
+    pub(super) fn statistics(&self) -> MemoryStatistics {
+        self.state().statistics
+    }
+
+    pub(super) fn reset_peak(&self) {
+        let statistics = &mut self.state().statistics;
+        statistics.peak_bytes = statistics.live_bytes;
+        statistics.largest_bytes = 0;
+    }
+
+    /// The counters and lists stay consistent at every unlock, so a panic elsewhere does not spoil them.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_reused_and_counted() {
+        let pool = Arc::new(Pool::default());
+        let first = pool.allocate::<f32>(1000).unwrap();
+        let address = first.as_ptr();
+        assert!(address.is_aligned_to_line());
+        let live = pool.statistics().live_bytes;
+        assert!((4000..=5120).contains(&live), "{live}");
+        drop(first);
+        assert_eq!(pool.statistics().live_bytes, 0);
+        assert_eq!(pool.statistics().pooled_bytes, live);
+        let second = pool.allocate::<u64>(500).unwrap();
+        assert_eq!(second.as_ptr().cast(), address);
+        assert_eq!(pool.statistics().pooled_bytes, 0);
+        assert_eq!(pool.statistics().peak_bytes, live);
+        assert_eq!(pool.statistics().largest_bytes, 4000);
+    }
+
+    #[test]
+    fn classes_cover_and_waste_at_most_a_quarter() {
+        for n in 0..5000 {
+            let class = size_class(n);
+            assert!(class >= n && class <= n + n / 4, "{n} -> {class}");
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_are_an_error() {
+        assert!(matches!(
+            Arc::new(Pool::default()).allocate::<f64>(usize::MAX / 2),
+            Err(Error::TooLarge { .. })
+        ));
+    }
+
+    trait LineAligned {
+        fn is_aligned_to_line(self) -> bool;
+    }
+    impl<T> LineAligned for *const T {
+        fn is_aligned_to_line(self) -> bool {
+            self.addr().is_multiple_of(64)
+        }
+    }
+}

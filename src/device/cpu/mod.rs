@@ -1,0 +1,142 @@
+//! The CPU device: kernels on rayon's current thread pool, with SIMD chosen at run time.
+
+mod batch_norm;
+mod buffer;
+mod elementwise;
+mod gather;
+mod gemm;
+mod loss;
+mod optimizer;
+mod sample;
+mod sddmm;
+mod spmm;
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::device::{Element, Scalar, Storage};
+use crate::error::{Result, check_length};
+
+pub use buffer::{CpuBuffer, MemoryStatistics};
+
+/// The CPU, computing in `f32` or `f64`. Clones share one memory pool.
+///
+/// Kernels run on rayon's current thread pool: use `ThreadPool::install` to choose the number of threads.
+pub struct Cpu<S: Scalar = f32> {
+    shared: Arc<Shared>,
+    scalar: PhantomData<S>,
+}
+
+#[derive(Default)]
+struct Shared {
+    pool: Arc<buffer::Pool>,
+    workspaces: sample::Workspaces,
+}
+
+impl<S: Scalar> Cpu<S> {
+    /// A CPU device with a memory pool of its own.
+    pub fn new() -> Self {
+        Cpu { shared: Arc::default(), scalar: PhantomData }
+    }
+
+    /// How much memory buffers of this device and its clones hold, and have held.
+    pub fn memory_statistics(&self) -> MemoryStatistics {
+        self.shared.pool.statistics()
+    }
+
+    /// Makes the present memory the peak: measures a phase's own peak.
+    pub fn reset_peak_memory(&self) {
+        self.shared.pool.reset_peak();
+    }
+}
+
+impl<S: Scalar> Default for Cpu<S> {
+    fn default() -> Self {
+        Cpu::new()
+    }
+}
+
+impl<S: Scalar> Clone for Cpu<S> {
+    fn clone(&self) -> Self {
+        Cpu { shared: self.shared.clone(), scalar: PhantomData }
+    }
+}
+
+impl<S: Scalar> std::fmt::Debug for Cpu<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl<S: Scalar> Storage for Cpu<S> {
+    type Scalar = S;
+    type Buffer<T: Element> = CpuBuffer<T>;
+    type View<'a, T: Element> = &'a [T];
+    type ViewMut<'a, T: Element> = &'a mut [T];
+
+    fn describe(&self) -> String {
+        format!("cpu, {} threads, {}", rayon::current_num_threads(), std::any::type_name::<S>())
+    }
+
+    fn allocate<T: Element>(&self, len: usize) -> Result<CpuBuffer<T>> {
+        self.shared.pool.allocate(len)
+    }
+
+    fn upload<T: Element>(&self, host: &[T]) -> Result<CpuBuffer<T>> {
+        let mut buffer = self.shared.pool.allocate(host.len())?;
+        buffer.copy_from_slice(host);
+        Ok(buffer)
+    }
+
+    fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CpuBuffer<T>> {
+        Ok(host)
+    }
+
+    fn download<T: Element>(&self, view: &[T]) -> Result<Vec<T>> {
+        Ok(view.to_vec())
+    }
+
+    fn fill<T: Element>(&self, value: T, out: &mut [T]) -> Result<()> {
+        out.fill(value);
+        Ok(())
+    }
+
+    fn copy<T: Element>(&self, x: &[T], out: &mut [T]) -> Result<()> {
+        check_length("out", out.len(), x.len())?;
+        out.copy_from_slice(x);
+        Ok(())
+    }
+
+    fn len<T: Element>(buffer: &CpuBuffer<T>) -> usize {
+        buffer.len()
+    }
+
+    fn view<T: Element>(buffer: &CpuBuffer<T>) -> &[T] {
+        buffer
+    }
+
+    fn view_mut<T: Element>(buffer: &mut CpuBuffer<T>) -> &mut [T] {
+        buffer
+    }
+
+    fn slice<'a, T: Element>(view: Self::View<'a, T>, range: Range<usize>) -> Self::View<'a, T> {
+        &view[range]
+    }
+
+    fn slice_mut<'a, T: Element>(view: Self::ViewMut<'a, T>, range: Range<usize>) -> Self::ViewMut<'a, T> {
+        &mut view[range]
+    }
+
+    fn view_len<T: Element>(view: &&[T]) -> usize {
+        view.len()
+    }
+
+    fn view_mut_len<T: Element>(view: &&mut [T]) -> usize {
+        view.len()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+}

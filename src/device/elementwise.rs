@@ -1,0 +1,108 @@
+//! Kernel family *elementwise*: what touches each element once.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{Matrix, MatrixMut, Storage, Write};
+use crate::error::Result;
+
+/// A nonlinearity whose derivative follows from its output.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// `max(x, 0)`; derivative 0 at 0.
+    Relu,
+    /// `x` if `x > 0`, else `slope · x`; `slope > 0`.
+    LeakyRelu {
+        /// Slope on the negative side.
+        slope: f64,
+    },
+    /// `x` if `x > 0`, else `exp(x) − 1`.
+    Elu,
+}
+
+/// Maps over elements, rows and columns.
+pub trait Elementwise: Storage {
+    /// `out[i] (= | +=) alpha · x[i]`; same length.
+    fn scale(
+        &self,
+        alpha: f64,
+        x: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+        write: Write,
+    ) -> Result<()>;
+
+    /// `out[i] (= | +=) x[i] · y[i]`; same length.
+    fn multiply(
+        &self,
+        x: Self::View<'_, Self::Scalar>,
+        y: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+        write: Write,
+    ) -> Result<()>;
+
+    /// `out[i, j] += bias[j]`; `bias: [out.cols]`.
+    fn add_bias(&self, bias: Self::View<'_, Self::Scalar>, out: MatrixMut<'_, Self>) -> Result<()>;
+
+    /// `out[j] (= | +=) Σ_i x[i, j]`; `out: [x.cols]`. The gradient of [`add_bias`](Elementwise::add_bias).
+    fn sum_rows(&self, x: Matrix<'_, Self>, out: Self::ViewMut<'_, Self::Scalar>, write: Write)
+    -> Result<()>;
+
+    /// `out[0] = Σ_i x[i] · y[i]`, in a fixed order, accumulated in f64; `out: [1]`. Without `y`: the sum of `x`.
+    fn dot(
+        &self,
+        x: Self::View<'_, Self::Scalar>,
+        y: Option<Self::View<'_, Self::Scalar>>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// `out[i, j] (= | +=) factor[i] · x[i, j]`; `factor: [x.rows]`, same shapes.
+    fn scale_rows(
+        &self,
+        factor: Self::View<'_, Self::Scalar>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()>;
+
+    /// `out[i, out_column + j] (= | +=) x[i, x_column + j]` for `j < n_columns`: concatenates and splits columns.
+    #[allow(clippy::too_many_arguments)]
+    fn copy_columns(
+        &self,
+        x: Matrix<'_, Self>,
+        x_column: usize,
+        out: MatrixMut<'_, Self>,
+        out_column: usize,
+        n_columns: usize,
+        write: Write,
+    ) -> Result<()>;
+
+    /// `out[i] = f(x[i])`; same length.
+    fn activate(
+        &self,
+        activation: Activation,
+        x: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// `dx[i] = f'(x[i]) · dx[i]` in place, from the *output* `y = f(x)`; same length.
+    fn activate_backward(
+        &self,
+        activation: Activation,
+        y: Self::View<'_, Self::Scalar>,
+        dx: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// Inverted dropout: `out[i] = x[i] / (1 − p)` if element `i` is kept, else 0; same length.
+    ///
+    /// Element `i` is kept iff word `i mod 4` of `Philox(counter = (i / 4, stream), key = seed)` is at least
+    /// `p · 2^32`. The mask is a pure function of `(seed, stream, i)`: the backward pass calls this again on the
+    /// gradient. `0 ≤ p < 1`.
+    fn dropout(
+        &self,
+        p: f64,
+        seed: u64,
+        stream: u64,
+        x: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+}

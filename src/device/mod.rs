@@ -1,0 +1,48 @@
+//! Devices: where buffers live and kernels run.
+//!
+//! [`Storage`] owns memory; each *kernel family* is a trait of its own ([`Gather`], [`Spmm`], [`Gemm`], …) whose docs
+//! are the contract that every device meets: shapes, what is overwritten (`=`) and what is added to (`+=`), and what
+//! is an error. [`Device`] is their sum, and all that the code above is generic over. [`Cpu`] is the first device.
+//!
+//! Conventions of all kernels:
+//! * inputs are plain views ([`Storage::View`]: on the CPU a slice), outputs are views too: no kernel allocates,
+//!   except the samplers, which find out the size of their result;
+//! * matrices are dense, row-major, without padding between rows;
+//! * the letters `n_dst, n_src, n_edge, dim, heads` mean the same everywhere;
+//! * sums are taken in a fixed order: the same result on every run and for every number of threads;
+//! * zero rows, zero columns and zero edges are valid everywhere.
+
+mod batch_norm;
+pub mod cpu;
+mod elementwise;
+mod gather;
+mod gemm;
+mod loss;
+mod optimizer;
+mod sample;
+mod sddmm;
+mod spmm;
+mod storage;
+
+pub use batch_norm::BatchNorm;
+pub use cpu::Cpu;
+pub use elementwise::{Activation, Elementwise};
+pub use gather::Gather;
+pub use gemm::Gemm;
+pub use loss::{IGNORED, Loss};
+pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
+pub use sddmm::Sddmm;
+pub use spmm::{Csr, Spmm, Weights};
+pub use storage::{Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
+
+/// A device with all kernel families: what tensors, layers and trainers are generic over.
+pub trait Device:
+    Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+{
+}
+
+impl<T> Device for T where
+    T: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+{
+}

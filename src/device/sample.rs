@@ -1,0 +1,116 @@
+//! Kernel family *sample*: one layer of neighbourhoods for given destinations, relabelled.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crate::device::Storage;
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::rng::Variates;
+
+/// How many fixed-point iterations LABOR takes to lower the number of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaborIterations {
+    /// LABOR-i. LABOR-0 keeps `π = 1` and decides in integers.
+    Fixed(u32),
+    /// LABOR-*: until the expected number of sources stops falling.
+    Converged,
+}
+
+/// A sampling method (DESIGN §6 has the mathematics).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Method {
+    /// All in-edges; the fanout is not used.
+    Full,
+    /// `min(fanout, degree)` in-edges, every subset equally likely; with `replace`, `fanout` independent draws
+    /// (an edge may come several times). With `weighted`, an edge's probability is proportional to its weight in the
+    /// graph, and edges of weight zero are never taken.
+    Neighbor {
+        /// Draw with replacement.
+        replace: bool,
+        /// Use the graph's edge weights.
+        weighted: bool,
+    },
+    /// LABOR (Balın & Çatalyürek 2023): one variate a source vertex, shared by all destinations of the layer.
+    Labor {
+        /// How far the sources' probabilities are optimised.
+        iterations: LaborIterations,
+        /// Keep exactly `min(fanout, degree)` edges of each row, those of the smallest `r_s / min(1, c_t π_s)`,
+        /// instead of a Poisson number of this expectation.
+        fixed_size: bool,
+        /// Use the same variates in all layers of a batch, so that layers share sources.
+        layer_dependent: bool,
+    },
+    /// PinSAGE's random walks: `walks` walks of `length` steps against the in-edges from each destination, going back
+    /// to it with probability `restart` before each step; the `fanout` most visited vertices (the destination itself
+    /// excluded, ties to the lower id) become sources with the share of visits as weight.
+    Walk {
+        /// Number of walks from each destination.
+        walks: u32,
+        /// Steps of a walk.
+        length: u32,
+        /// Probability of a restart before a step.
+        restart: f64,
+    },
+}
+
+/// One layer's sampling.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleSpec {
+    /// The method.
+    pub method: Method,
+    /// Edges per destination: the number kept, or for LABOR the expected number. `usize::MAX`: all.
+    pub fanout: usize,
+    /// Whether [`SampledBlock::edge_id`] is wanted.
+    pub edge_ids: bool,
+}
+
+/// What a sampler returns: a bipartite layer in the device's memory.
+#[derive(Debug)]
+pub struct SampledBlock<D: Storage> {
+    /// Number of destinations.
+    pub n_dst: usize,
+    /// `[n_src]`: global ids of the sources; the first `n_dst` are the destinations in the order given, then new
+    /// sources in order of first occurrence (rows in order, edges ascending within a row).
+    pub src: D::Buffer<u32>,
+    /// `[n_dst + 1]`: where each destination's edges begin.
+    pub indptr: D::Buffer<u32>,
+    /// `[n_edge]`: position in `src` of each edge's source; a row's edges ascend by edge id.
+    pub indices: D::Buffer<u32>,
+    /// `[n_edge]`: the edge's number in the graph, if asked for and the method takes edges (walks do not).
+    pub edge_id: Option<D::Buffer<u64>>,
+    /// `[n_edge]`: estimator weights that sum to 1 in each row that has an edge (LABOR: Hájek; walks: shares of
+    /// visits); `None` where all edges of a row count alike.
+    pub weight: Option<D::Buffer<D::Scalar>>,
+    /// `[n_edge]`: relations, if the graph has edge types and the method takes edges.
+    pub edge_type: Option<D::Buffer<u16>>,
+}
+
+/// Neighbour sampling on a device.
+///
+/// Every decision is a pure function of the graph, the destination (or source) vertex, the variates and the layer: the
+/// same block on every device and for every number of threads.
+pub trait Sample: Storage {
+    /// A graph in the device's reach.
+    type Graph: Clone + Debug + Send + Sync;
+
+    /// Makes a graph available to the device: on the CPU shared, elsewhere copied.
+    fn load_graph(&self, graph: &Arc<Graph>) -> Result<Self::Graph>;
+
+    /// Samples in-edges of `dst` (global ids, without repeats) in layer `layer` (0 at the seeds) and relabels.
+    ///
+    /// Errors: an id at or above the number of vertices
+    /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), nothing allocated by the id), a repeated id, a method
+    /// that the graph (no weights) or the variates (replacement, walks or weights with dependent minibatches) do not allow, a
+    /// block with more than `u32::MAX` edges. No destinations, isolated vertices and fanout 0 are valid. Time and
+    /// memory are proportional to what is sampled, and to the in-degrees where one variate an edge or a source is
+    /// needed (LABOR, weighted, dependent minibatches).
+    fn sample_block(
+        &self,
+        graph: &Self::Graph,
+        dst: Self::View<'_, u32>,
+        spec: &SampleSpec,
+        variates: &Variates,
+        layer: u32,
+    ) -> Result<SampledBlock<Self>>;
+}

@@ -1,0 +1,218 @@
+//! Memory of a device, views of it, and the element types that it holds.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use crate::device::cpu::CpuBuffer;
+use crate::error::{Error, Result};
+
+/// What a buffer can hold: plain bytes, any bit pattern valid.
+pub trait Element: bytemuck::Pod + Debug + PartialEq + PartialOrd + Send + Sync {}
+
+impl Element for u8 {}
+impl Element for u16 {}
+impl Element for u32 {}
+impl Element for u64 {}
+impl Element for i32 {}
+impl Element for f16 {}
+impl Element for bf16 {}
+impl Element for f32 {}
+impl Element for f64 {}
+
+/// The type that a device computes in: `f32`, or `f64` for gradient checks.
+pub trait Scalar: FeatureElement + num_traits::Float + num_traits::NumAssign + std::iter::Sum {
+    /// Rounds to nearest.
+    fn from_f64(value: f64) -> Self;
+    /// Exact.
+    fn to_f64(self) -> f64;
+}
+
+impl Scalar for f32 {
+    fn from_f64(value: f64) -> Self {
+        value as f32
+    }
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Scalar for f64 {
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
+
+/// What vertex features may be stored in: widened to the device's [`Scalar`] when they are gathered.
+pub trait FeatureElement: Element {
+    /// The value as `f32`: exact for `f16`, `bf16` and `f32`, rounded for `f64`.
+    fn widen_f32(self) -> f32;
+    /// The value as `f64`, exact.
+    fn widen_f64(self) -> f64;
+}
+
+macro_rules! feature_element {
+    ($($type:ty: $narrow:expr, $wide:expr;)*) => {$(
+        impl FeatureElement for $type {
+            #[inline(always)]
+            fn widen_f32(self) -> f32 {
+                ($narrow)(self)
+            }
+            #[inline(always)]
+            fn widen_f64(self) -> f64 {
+                ($wide)(self)
+            }
+        }
+    )*};
+}
+
+feature_element! {
+    f16: f16::to_f32, f16::to_f64;
+    bf16: bf16::to_f32, bf16::to_f64;
+    f32: |v| v, f64::from;
+    f64: |v| v as f32, |v| v;
+}
+
+/// Owns memory on a device.
+///
+/// `Buffer` owns, `View` and `ViewMut` borrow a contiguous part. On the CPU the views are slices; on a GPU they are a
+/// pointer, a length and a lifetime.
+pub trait Storage: Clone + Debug + Send + Sync + 'static {
+    /// What the device computes in.
+    type Scalar: Scalar;
+    /// Owned memory for `T`s.
+    type Buffer<T: Element>: Debug + Send + Sync;
+    /// A shared view.
+    type View<'a, T: Element>: Copy + Send + Sync;
+    /// An exclusive view.
+    type ViewMut<'a, T: Element>: Send;
+
+    /// The device in words, for messages and benches.
+    fn describe(&self) -> String;
+
+    /// A buffer of `len` elements with unspecified contents (never uninitialised memory on the CPU).
+    fn allocate<T: Element>(&self, len: usize) -> Result<Self::Buffer<T>>;
+
+    /// A buffer with the elements of `host`.
+    fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
+
+    /// Takes over a host buffer: on the CPU the same memory, elsewhere a copy.
+    fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<Self::Buffer<T>>;
+
+    /// The elements of `view` on the host; waits for the device.
+    fn download<T: Element>(&self, view: Self::View<'_, T>) -> Result<Vec<T>>;
+
+    /// `out[i] = value`.
+    fn fill<T: Element>(&self, value: T, out: Self::ViewMut<'_, T>) -> Result<()>;
+
+    /// `out[i] = x[i]`; both have the same length.
+    fn copy<T: Element>(&self, x: Self::View<'_, T>, out: Self::ViewMut<'_, T>) -> Result<()>;
+
+    /// Number of elements of a buffer.
+    fn len<T: Element>(buffer: &Self::Buffer<T>) -> usize;
+
+    /// All of a buffer, shared.
+    fn view<T: Element>(buffer: &Self::Buffer<T>) -> Self::View<'_, T>;
+
+    /// All of a buffer, exclusive.
+    fn view_mut<T: Element>(buffer: &mut Self::Buffer<T>) -> Self::ViewMut<'_, T>;
+
+    /// Part of a view. Panics if `range` is not inside it.
+    fn slice<'a, T: Element>(view: Self::View<'a, T>, range: Range<usize>) -> Self::View<'a, T>;
+
+    /// Part of an exclusive view. Panics if `range` is not inside it.
+    fn slice_mut<'a, T: Element>(view: Self::ViewMut<'a, T>, range: Range<usize>) -> Self::ViewMut<'a, T>;
+
+    /// Number of elements of a view.
+    fn view_len<T: Element>(view: &Self::View<'_, T>) -> usize;
+
+    /// Number of elements of an exclusive view.
+    fn view_mut_len<T: Element>(view: &Self::ViewMut<'_, T>) -> usize;
+
+    /// Waits until all work given to the device is done.
+    fn synchronize(&self) -> Result<()>;
+}
+
+/// A dense row-major matrix on a device, shared. `data` has exactly `rows * cols` elements.
+pub struct Matrix<'a, D: Storage> {
+    /// `[rows, cols]`
+    pub data: D::View<'a, D::Scalar>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub cols: usize,
+}
+
+impl<D: Storage> Clone for Matrix<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D: Storage> Copy for Matrix<'_, D> {}
+
+impl<'a, D: Storage> Matrix<'a, D> {
+    /// A matrix over `data`; an error if the length is not `rows * cols`.
+    pub fn new(data: D::View<'a, D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
+        check_matrix_length(D::view_len(&data), rows, cols)?;
+        Ok(Matrix { data, rows, cols })
+    }
+
+    /// `[rows, cols]`
+    pub fn shape(&self) -> [usize; 2] {
+        [self.rows, self.cols]
+    }
+}
+
+/// A dense row-major matrix on a device, exclusive. `data` has exactly `rows * cols` elements.
+pub struct MatrixMut<'a, D: Storage> {
+    /// `[rows, cols]`
+    pub data: D::ViewMut<'a, D::Scalar>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub cols: usize,
+}
+
+impl<'a, D: Storage> MatrixMut<'a, D> {
+    /// A matrix over `data`; an error if the length is not `rows * cols`.
+    pub fn new(data: D::ViewMut<'a, D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
+        check_matrix_length(D::view_mut_len(&data), rows, cols)?;
+        Ok(MatrixMut { data, rows, cols })
+    }
+
+    /// `[rows, cols]`
+    pub fn shape(&self) -> [usize; 2] {
+        [self.rows, self.cols]
+    }
+}
+
+fn check_matrix_length(len: usize, rows: usize, cols: usize) -> Result<()> {
+    if rows.checked_mul(cols) == Some(len) {
+        return Ok(());
+    }
+    Err(Error::invalid("matrix data", format!("{len} elements"), format!("{rows} x {cols} elements")))
+}
+
+/// Whether a kernel overwrites its output or adds to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// `out = result`; what was there, NaN included, does not matter.
+    Assign,
+    /// `out += result`.
+    Add,
+}
+
+/// `Ok` if two shapes are equal.
+pub(crate) fn check_same_shape(
+    op: &'static str,
+    left_name: &'static str,
+    left: [usize; 2],
+    right_name: &'static str,
+    right: [usize; 2],
+) -> Result<()> {
+    if left == right { Ok(()) } else { Err(Error::ShapeMismatch { op, left_name, left, right_name, right }) }
+}

@@ -1,0 +1,167 @@
+//! The one error type of the crate.
+//!
+//! Every public function that can be given bad input returns [`Result`]. An error names the argument or array, the
+//! value found and what was expected, as data: match on it, or print it.
+
+use std::path::PathBuf;
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with the values that tell why.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An entry of an index array points outside of what it indexes.
+    #[error("{array}[{position}] = {value} is out of range: expected a value below {limit}")]
+    IndexOutOfRange {
+        /// Name of the array.
+        array: &'static str,
+        /// Position of the entry in the array.
+        position: u64,
+        /// The entry.
+        value: i64,
+        /// One more than the largest valid entry.
+        limit: u64,
+    },
+    /// An offset array (CSR `indptr`) decreases.
+    #[error(
+        "{array}[{position}] = {value} is below the entry before it ({previous}): offsets must not decrease"
+    )]
+    NotMonotone {
+        /// Name of the array.
+        array: &'static str,
+        /// Position of the entry in the array.
+        position: u64,
+        /// The entry.
+        value: u64,
+        /// The entry before it.
+        previous: u64,
+    },
+    /// An array has the wrong number of elements.
+    #[error("{array} has {actual} elements, expected {expected}")]
+    WrongLength {
+        /// Name of the array.
+        array: &'static str,
+        /// Number of elements found.
+        actual: u64,
+        /// Number of elements that its companions require.
+        expected: u64,
+    },
+    /// Two operands do not fit together.
+    #[error("shape mismatch in {op}: {left_name} is {left:?}, {right_name} is {right:?}")]
+    ShapeMismatch {
+        /// The operation.
+        op: &'static str,
+        /// Name of the first operand.
+        left_name: &'static str,
+        /// Rows and columns of the first operand.
+        left: [usize; 2],
+        /// Name of the second operand.
+        right_name: &'static str,
+        /// Rows and columns of the second operand (or those required).
+        right: [usize; 2],
+    },
+    /// An argument has a value that it must not have.
+    #[error("{argument} is {value}: expected {expected}")]
+    InvalidArgument {
+        /// Name of the argument.
+        argument: &'static str,
+        /// The value, printed.
+        value: String,
+        /// What would have been valid.
+        expected: String,
+    },
+    /// A value that must be finite is NaN or infinite.
+    #[error("{array} has the value {value} in row {row}, column {column}: expected a finite number")]
+    NotFinite {
+        /// Name of the array.
+        array: &'static str,
+        /// Row of the value.
+        row: u64,
+        /// Column of the value.
+        column: u64,
+        /// The value, widened.
+        value: f64,
+    },
+    /// Something has more elements than its index type can address.
+    #[error("{what} has {count} elements, more than the {limit} that can be addressed")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its number of elements.
+        count: u64,
+        /// The largest number supported.
+        limit: u64,
+    },
+    /// The file system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The reason given by the operating system.
+        source: std::io::Error,
+    },
+    /// A file is not what its name or header promises.
+    #[error("{path}: {problem}")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it, and what was expected.
+        problem: String,
+    },
+    /// A device, a cargo feature or a system library is missing.
+    #[error("{what} is not available: {remedy}")]
+    Unavailable {
+        /// What is missing.
+        what: String,
+        /// How to get it.
+        remedy: String,
+    },
+    /// A background worker panicked.
+    #[error("{worker} failed: {problem}")]
+    Worker {
+        /// Which worker.
+        worker: String,
+        /// The panic message.
+        problem: String,
+    },
+    /// Training produced a loss that is not a number or infinite.
+    #[error(
+        "the loss of batch {batch} in epoch {epoch} is {loss}: lower the learning rate, or look for extreme features"
+    )]
+    Diverged {
+        /// Epoch, from 0.
+        epoch: u64,
+        /// Batch within the epoch, from 0.
+        batch: u64,
+        /// The loss.
+        loss: f64,
+    },
+}
+
+impl Error {
+    /// An [`Error::InvalidArgument`].
+    pub fn invalid(argument: &'static str, value: impl ToString, expected: impl ToString) -> Self {
+        Error::InvalidArgument { argument, value: value.to_string(), expected: expected.to_string() }
+    }
+
+    /// An [`Error::Io`] at `path`.
+    pub fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Error::Io { path: path.into(), source }
+    }
+
+    /// An [`Error::Format`] at `path`.
+    pub fn format(path: impl Into<PathBuf>, problem: impl ToString) -> Self {
+        Error::Format { path: path.into(), problem: problem.to_string() }
+    }
+}
+
+/// `Ok` if `array` (by name) has the expected number of elements.
+pub(crate) fn check_length(array: &'static str, actual: usize, expected: usize) -> Result<()> {
+    if actual == expected {
+        Ok(())
+    } else {
+        Err(Error::WrongLength { array, actual: actual as u64, expected: expected as u64 })
+    }
+}
