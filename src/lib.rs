@@ -6,6 +6,9 @@ pub mod block;
 pub mod device;
 mod error;
 pub mod graph;
+pub mod pattern;
 pub mod rng;
+pub mod tape;
+pub mod tensor;
 
 pub use error::{Error, Result};
