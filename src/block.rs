@@ -221,9 +221,4 @@ impl<D: Device> Block<D> {
         }
         Ok(block)
     }
-
-    /// Shares the block, as tape operations take it.
-    pub fn shared(self) -> Arc<Self> {
-        Arc::new(self)
-    }
 }
