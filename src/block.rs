@@ -1,6 +1,6 @@
 //! Blocks: the bipartite layers of a sampled neighbourhood ("message flow graphs").
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use crate::device::{Cpu, Csr, Device, SampledBlock, Storage, Weights, Write};
 use crate::error::{Error, Result, check_length};

@@ -14,15 +14,18 @@ impl<D: Device> Tape<D> {
     /// With a block, row `i` is its source `i`, and an element's fate is a function of the tape's seed, the number of
     /// dropouts before this one, the vertex's global id and the column: not of the vertex's place in the batch.
     pub fn dropout(&self, x: Var, p: f64, block: Option<&Arc<Block<D>>>) -> Result<Var> {
+        let Some(stream) = self.next_dropout(p)? else { return Ok(x) };
+        self.apply(Dropout { p, seed: self.seed, stream, block: block.cloned() }, &[x])
+    }
+
+    /// The number of this dropout on the tape, or `None` if it is the identity.
+    pub(super) fn next_dropout(&self, p: f64) -> Result<Option<u64>> {
         if !(0.0..1.0).contains(&p) {
             return Err(Error::invalid("p", p, "a dropout probability of at least 0 and below 1"));
         }
         let stream = self.n_dropout.get();
         self.n_dropout.set(stream + 1);
-        if !self.training || p == 0.0 {
-            return Ok(x);
-        }
-        self.apply(Dropout { p, seed: self.seed, stream, block: block.cloned() }, &[x])
+        Ok((self.training && p > 0.0).then_some(stream))
     }
 }
 

@@ -134,11 +134,11 @@ fn sparse_linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     let (csr, n) = (block.csr(), s.n_edge);
     let pattern = Pattern::from_host(device, s.n_src, csr.indptr, csr.indices)?;
     let values = device.upload(random(device, n, 1, seed + 1)?.view())?;
-    let x = std::sync::Arc::new(SparseRows::new(pattern, values)?);
     let names: Vec<u32> = (0..n as u32).collect();
+    let x = SparseRows::new(pattern, values, device.upload(&names)?)?;
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
-        let dropped = tape.sparse_dropout_linear(&x, &names, 0.3, v[0])?;
-        tape.add(dropped, tape.sparse_linear(&x, v[0])?)
+        let dropped = tape.sparse_dropout(&x, 0.3)?;
+        tape.add(tape.sparse_linear(&dropped, v[0])?, tape.sparse_linear(&x, v[0])?)
     })
 }
 
