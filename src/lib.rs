@@ -6,6 +6,7 @@ pub mod block;
 pub mod device;
 mod error;
 pub mod graph;
+pub mod nn;
 pub mod pattern;
 pub mod rng;
 pub mod tape;

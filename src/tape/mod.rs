@@ -146,6 +146,11 @@ impl<D: Device> Tape<D> {
         var
     }
 
+    /// Makes `var` stand for parameter `key`, so that a layer can be differentiated with respect to given leaves.
+    pub(crate) fn bind_parameter(&self, key: usize, var: Var) {
+        self.parameters.borrow_mut().insert(key, var);
+    }
+
     /// The value of `var`. Panics if it belongs to another tape and is out of this one's range.
     pub fn value(&self, var: Var) -> Tensor<D> {
         self.nodes.borrow()[var.0].value.clone()
