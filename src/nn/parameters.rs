@@ -72,7 +72,7 @@ impl<D: Device> Parameters<D> {
             Initializer::Glorot => (6.0 / (rows + cols).max(1) as f64).sqrt(),
             Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
         };
-        let stream = self.entries.len() as u64;
+        let stream = rng::Purpose::Parameters.stream(self.entries.len() as u32);
         let values: Vec<D::Scalar> = (0..(rows * cols) as u64)
             .map(|i| match initializer {
                 Initializer::Constant(value) => value,

@@ -6,6 +6,7 @@ use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::rng;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
@@ -23,9 +24,9 @@ impl<D: Device> Tape<D> {
         if !(0.0..1.0).contains(&p) {
             return Err(Error::invalid("p", p, "a dropout probability of at least 0 and below 1"));
         }
-        let stream = self.n_dropout.get();
-        self.n_dropout.set(stream + 1);
-        Ok((self.training && p > 0.0).then_some(stream))
+        let count = self.n_dropout.get();
+        self.n_dropout.set(count + 1);
+        Ok((self.training && p > 0.0).then_some(rng::Purpose::Dropout.stream(count)))
     }
 }
 

@@ -92,7 +92,7 @@ pub struct Tape<D: Device> {
     statistics: RefCell<Vec<BatchStatistics<D>>>,
     training: bool,
     seed: u64,
-    n_dropout: Cell<u64>,
+    n_dropout: Cell<u32>,
 }
 
 impl<D: Device> Tape<D> {
