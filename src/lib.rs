@@ -2,6 +2,7 @@
 #![deny(missing_docs)]
 
 pub mod array;
+pub mod data;
 pub mod device;
 mod error;
 pub mod graph;

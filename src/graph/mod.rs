@@ -6,8 +6,11 @@ use crate::array::Array;
 use crate::error::{Error, Result, check_length};
 
 mod build;
+mod degrees;
+mod transform;
 
 pub use build::GraphBuilder;
+pub use degrees::DegreeStatistics;
 
 /// The least number of rows for which a parallel task is worth its overhead.
 const ROWS_PER_TASK: usize = 4096;
