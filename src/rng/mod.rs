@@ -1,14 +1,138 @@
 //! Counter-based random numbers: every variate is a pure function of a seed and of what is drawn.
+//!
+//! A draw names a `seed`, a `stream` (what the draw is for, see [`Purpose`]) and a `counter` (which draw of that
+//! stream: a vertex, an edge, a position). One Philox block belongs to each such triple, so neighbouring counters
+//! never share a draw:
+//!
+//! | Philox input | holds |
+//! |---|---|
+//! | key, 2 words | `seed` |
+//! | counter, words 0-1 | `counter`, low word first |
+//! | counter, words 2-3 | `stream`, low word first: the layer (or another index), then the [`Purpose`] |
+//!
+//! | words of the block | make |
+//! |---|---|
+//! | 0-1 | the uniform variate (word 0 has its 32 most significant bits), the normal one and the bounded one |
+//! | 2-3 | the derived seed, of which [`bounded`] draws again after a rejection |
+//!
+//! [`Subset`](Purpose::Subset) draws are the exception: there all four words are 32-bit draws of one vertex.
 
+mod kappa;
+pub mod math;
 mod philox;
+mod variates;
 
+pub use kappa::Kappa;
 pub use philox::philox4x32;
+pub use variates::Variates;
 
-/// The random source of one minibatch: two seeds, and how far between them it stands (DESIGN §6).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Variates {
-    z1: u64,
-    z2: u64,
-    cos: f64,
-    sin: f64,
+/// What a stream of draws is for. Two purposes, or two layers of one, never share a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Purpose {
+    /// Seeds of the κ windows, by window.
+    Window = 1,
+    /// Uniform subsets of a row (Floyd), by vertex and draw.
+    Subset = 2,
+    /// Dependent neighbour sampling, by edge.
+    Edge = 3,
+    /// LABOR's variates, by source vertex.
+    Source = 4,
+    /// Exponential keys of weighted sampling, by edge.
+    Key = 5,
+    /// Sampling with replacement, by vertex and draw.
+    Replacement = 6,
+    /// Whether a walk goes back before a step, by vertex and step.
+    WalkRestart = 7,
+    /// Where a walk steps to, by vertex and step.
+    WalkStep = 8,
+    /// Order of the seed vertices, by epoch.
+    EpochOrder = 9,
+    /// Graph generators.
+    Graph = 10,
+    /// Features and labels of generated data.
+    Features = 11,
+    /// Splits into training, validation and test vertices.
+    Split = 12,
+    /// Assignment of vertices to processing elements.
+    Partition = 13,
+    /// Initial parameters.
+    Parameters = 14,
+    /// Dropout masks.
+    Dropout = 15,
 }
+
+impl Purpose {
+    /// The stream of this purpose for a layer, an epoch, a parameter's number: whatever tells its streams apart.
+    pub const fn stream(self, index: u32) -> u64 {
+        (self as u64) << 32 | index as u64
+    }
+}
+
+/// The Philox block of a draw.
+#[inline(always)]
+pub(crate) fn block(seed: u64, stream: u64, counter: u64) -> [u32; 4] {
+    philox4x32(
+        [counter as u32, (counter >> 32) as u32, stream as u32, (stream >> 32) as u32],
+        [seed as u32, (seed >> 32) as u32],
+    )
+}
+
+#[inline(always)]
+fn high_first(first: u32, second: u32) -> u64 {
+    u64::from(first) << 32 | u64::from(second)
+}
+
+/// A number in `[0, 1)`, a multiple of 2⁻⁵³.
+#[inline]
+pub fn uniform(seed: u64, stream: u64, counter: u64) -> f64 {
+    let [first, second, ..] = block(seed, stream, counter);
+    (high_first(first, second) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+/// A number in `(0, 1)`, an odd multiple of 2⁻⁵³: neither end is ever drawn, and `1 − u` is exact.
+#[inline]
+pub fn uniform_open(seed: u64, stream: u64, counter: u64) -> f64 {
+    let [first, second, ..] = block(seed, stream, counter);
+    ((high_first(first, second) >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
+}
+
+/// A standard normal variate: the quantile of [`uniform_open`].
+#[inline]
+pub fn normal(seed: u64, stream: u64, counter: u64) -> f64 {
+    math::normal_quantile(uniform_open(seed, stream, counter))
+}
+
+/// A new seed, independent of the uniform variate of the same draw.
+#[inline]
+pub fn derive(seed: u64, stream: u64, counter: u64) -> u64 {
+    let [.., third, fourth] = block(seed, stream, counter);
+    high_first(third, fourth)
+}
+
+/// A whole number below `n`, each exactly equally likely (Lemire 2019, with rejection). Panics if `n` is 0.
+#[inline]
+pub fn bounded(mut seed: u64, stream: u64, counter: u64, n: u64) -> u64 {
+    assert!(n > 0, "a number below 0 was asked for");
+    loop {
+        let [first, second, third, fourth] = block(seed, stream, counter);
+        let product = u128::from(high_first(first, second)) * u128::from(n);
+        let low = product as u64;
+        // Of the 2^64 draws, the 2^64 mod n with the lowest remainders are one too many.
+        if low >= n || low >= n.wrapping_neg() % n {
+            return (product >> 64) as u64;
+        }
+        seed = high_first(third, fourth);
+    }
+}
+
+/// Puts `items` in an order drawn uniformly from all orders (Fisher–Yates), the same on every machine.
+pub fn shuffle<T>(seed: u64, stream: u64, items: &mut [T]) {
+    for last in (1..items.len()).rev() {
+        let other = bounded(seed, stream, last as u64, last as u64 + 1);
+        items.swap(last, other as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests;
