@@ -3,6 +3,7 @@
 
 pub mod array;
 pub mod block;
+pub mod data;
 pub mod device;
 mod error;
 pub mod graph;
@@ -11,5 +12,6 @@ pub mod pattern;
 pub mod rng;
 pub mod tape;
 pub mod tensor;
+pub mod train;
 
 pub use error::{Error, Result};
