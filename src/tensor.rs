@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Device, Matrix, MatrixMut, Storage};
+use crate::device::{Cpu, Device, Matrix, MatrixMut, Storage};
 use crate::error::{Error, Result, check_length};
 
 /// A dense row-major matrix on a device, of the device's scalar type.
@@ -55,6 +55,17 @@ impl<D: Device> Tensor<D> {
     pub fn from_buffer(buffer: D::Buffer<D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
         check_length("tensor values", D::len(&buffer), rows * cols)?;
         Ok(Tensor { buffer: Arc::new(buffer), rows, cols })
+    }
+
+    /// Moves a host tensor to `device`: on the CPU the same memory, unless it is shared.
+    pub fn from_host(device: &D, host: Tensor<Cpu<D::Scalar>>) -> Result<Self> {
+        let Tensor { buffer, rows, cols } = host;
+        let whole = Cpu::<D::Scalar>::len(&buffer) == rows * cols;
+        match Arc::try_unwrap(buffer) {
+            Ok(buffer) if whole => Tensor::from_buffer(device.adopt(buffer)?, rows, cols),
+            Ok(buffer) => Tensor::from_slice(device, rows, cols, &buffer[..rows * cols]),
+            Err(shared) => Tensor::from_slice(device, rows, cols, &shared[..rows * cols]),
+        }
     }
 
     /// Number of rows.

@@ -25,7 +25,7 @@ mod spmm;
 mod storage;
 
 pub use batch_norm::BatchNorm;
-pub use cpu::Cpu;
+pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 pub use elementwise::{Activation, Elementwise};
 pub use gather::Gather;
 pub use gemm::Gemm;
