@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::array::Array;
+use crate::array::{Array, Bytes};
 use crate::device::FeatureElement;
 use crate::error::{Error, Result, check_length};
 
@@ -355,15 +355,12 @@ impl Features {
         }
     }
 
-    /// Bytes in memory, and bytes mapped from files.
-    pub fn bytes(&self) -> (u64, u64) {
-        let mut bytes = super::Bytes::default();
+    pub(super) fn add_bytes(&self, bytes: &mut Bytes) {
         dispatch!(self, d => bytes.add(&d.data), none => {}, s => {
             bytes.add(&s.indptr);
             bytes.add(&s.indices);
             bytes.add(&s.values);
         });
-        (bytes.memory, bytes.mapped)
     }
 
     /// Reads all values, mapped ones too; [`Error::NotFinite`] names the row and column of the first NaN or infinity.

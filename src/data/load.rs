@@ -2,11 +2,8 @@
 
 use std::path::Path;
 
-use super::{Dataset, folder, npz};
+use super::{Dataset, RmatData, SbmData, folder, npz};
 use crate::error::{Error, Result};
-
-/// Names of the built-in data sets.
-const BUILT_IN: [&str; 2] = ["sbm", "rmat"];
 
 /// How to load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,8 +13,13 @@ pub struct LoadOptions {
     pub trust_indices: bool,
 }
 
-/// Loads a data set: the name of a built-in one (`sbm`, `rmat`), a `.npz` file, or a folder
+/// Loads a data set: the name of a built-in one (`sbm`: [`SbmData`], `rmat`: [`RmatData`]), a `.npz` file, or a folder
 /// ([`Dataset::write`] says what it holds).
+///
+/// An `.npz` holds the arrays of a folder under the same names. `x` may stand for `feat`, `x_indptr`, `x_indices`,
+/// `x_data` and `x_shape` (rows, columns) for the parts of sparse features, `y` for `labels`, `node_type` for
+/// `vertex_type`; `num_classes` and `num_relations` say what `meta.json` says. In place of `indptr` and `indices` there
+/// may be `edges: [n_edges, 2]` (source, destination) in any order, with `num_nodes`. It is read into memory.
 ///
 /// A file or folder goes before a name. The graph is checked entirely, mapped features are not read. Errors:
 /// [`Error::Io`] and [`Error::Format`] name the file and the array; and all of [`Dataset::validate`].
@@ -39,9 +41,17 @@ pub fn load_with(path_or_name: impl AsRef<Path>, options: &LoadOptions) -> Resul
             }
         };
     }
+    match path.to_str() {
+        Some("sbm") => return SbmData::default().generate(),
+        Some("rmat") => return RmatData::default().generate(),
+        _ => {}
+    }
+    if path.components().count() > 1 || path.extension().is_some() {
+        return Err(Error::io(path, std::io::ErrorKind::NotFound.into()));
+    }
     Err(Error::invalid(
         "data",
         path.display(),
-        format!("an existing .npz file or folder, or a built-in data set: {}", BUILT_IN.join(", ")),
+        "an existing .npz file or folder, or a built-in data set: sbm, rmat",
     ))
 }

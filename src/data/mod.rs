@@ -12,13 +12,17 @@ use crate::error::{Error, Result, check_length};
 use crate::graph::Graph;
 
 mod assemble;
+mod builtin;
 mod features;
 mod folder;
+mod info;
 mod load;
 mod npy;
 mod npz;
 
+pub use builtin::{RmatData, SbmData, SbmReference};
 pub use features::{Dense, FeatureDtype, Features, SparseFeatures};
+pub use info::{FeatureSummary, Summary};
 pub use load::{LoadOptions, load, load_with};
 
 /// Training, validation and test vertices.
@@ -197,18 +201,4 @@ fn check_split(parts: [&[u32]; 3], n: usize) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Bytes of arrays, by where they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Bytes {
-    memory: u64,
-    mapped: u64,
-}
-
-impl Bytes {
-    fn add<T: bytemuck::Pod>(&mut self, array: &Array<T>) {
-        let bytes = (array.len() * size_of::<T>()) as u64;
-        if array.is_mapped() { self.mapped += bytes } else { self.memory += bytes }
-    }
 }

@@ -2,15 +2,17 @@
 
 use rayon::prelude::*;
 
-use crate::array::Array;
+use crate::array::{Array, Bytes};
 use crate::error::{Error, Result, check_length};
 
 mod build;
 mod degrees;
+mod generate;
 mod transform;
 
 pub use build::GraphBuilder;
 pub use degrees::DegreeStatistics;
+pub use generate::{Rmat, Sbm, SbmGraph};
 
 /// The least number of rows for which a parallel task is worth its overhead.
 const ROWS_PER_TASK: usize = 4096;
@@ -57,9 +59,9 @@ impl Graph {
     ///
     /// `indptr` is checked as by [`Graph::from_csr`], so that every row lies inside `indices`: O(n_vertices). This is
     /// how a memory-mapped graph of billions of edges opens at once, if it has been checked before (or was written by
-    /// this crate). A source out of range does not break memory safety: the kernels check each id before they follow
-    /// it, and answer with [`Error::IndexOutOfRange`] or, in [`Graph::in_degree`] and the like, a panic; a row that
-    /// does not ascend gives wrong samples.
+    /// this crate). A source out of range does not break memory safety: each kernel checks an id before it follows it
+    /// ([`Error::IndexOutOfRange`]), and safe code that indexes by it panics. A row that does not ascend gives wrong
+    /// samples.
     pub fn from_csr_trusted(indptr: impl Into<Array<u64>>, indices: impl Into<Array<u32>>) -> Result<Self> {
         let (indptr, indices) = (indptr.into(), indices.into());
         let Some((&last, _)) = indptr.split_last() else {
@@ -144,6 +146,16 @@ impl Graph {
     /// `[n_edges]`: weights, if any.
     pub fn edge_weight(&self) -> Option<&[f32]> {
         self.edge_weight.as_deref()
+    }
+
+    /// Bytes of all arrays.
+    pub(crate) fn bytes(&self) -> Bytes {
+        let mut bytes = Bytes::default();
+        bytes.add(&self.indptr);
+        bytes.add(&self.indices);
+        self.edge_type.iter().for_each(|types| bytes.add(types));
+        self.edge_weight.iter().for_each(|weights| bytes.add(weights));
+        bytes
     }
 
     /// Number of in-edges of a vertex. Panics if it is out of range.
