@@ -35,6 +35,7 @@ pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
 pub use storage::{Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
+pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:
