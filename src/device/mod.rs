@@ -36,6 +36,7 @@ pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
 pub(crate) use storage::check_same_shape;
 pub use storage::{Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
+pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:

@@ -190,7 +190,8 @@ impl<'a, D: Storage> MatrixMut<'a, D> {
     }
 }
 
-fn check_matrix_length(len: usize, rows: usize, cols: usize) -> Result<()> {
+/// `Ok` if a matrix of `rows * cols` elements fits a buffer of `len`.
+pub(crate) fn check_matrix_length(len: usize, rows: usize, cols: usize) -> Result<()> {
     if rows.checked_mul(cols) == Some(len) {
         return Ok(());
     }
