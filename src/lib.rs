@@ -11,6 +11,7 @@ pub mod graph;
 pub mod nn;
 pub mod pattern;
 pub mod rng;
+pub mod sample;
 pub mod tape;
 pub mod tensor;
 pub mod train;

@@ -34,7 +34,10 @@ pub(super) fn run(global: &Global, args: &GradcheckArgs) -> Result<ExitCode> {
     let filter = args.filter.as_deref().unwrap_or_default().to_lowercase();
     let mut all_passed = true;
     if !global.json {
-        output::line(format_args!("{:<32} {:>12} {:>15}", "operation or layer", "derivatives", "relative error"))?;
+        output::line(format_args!(
+            "{:<32} {:>12} {:>15}",
+            "operation or layer", "derivatives", "relative error"
+        ))?;
     }
     for case in tape::gradcheck::operations().into_iter().chain(nn::gradcheck::layers()) {
         if !case.name.to_lowercase().contains(&filter) {

@@ -82,7 +82,7 @@ pub(super) fn run(global: &Global, args: &InferArgs) -> Result<ExitCode> {
         config.batch_size = Some(args.batch_size);
         config.workers = args.workers;
         if let Some(fanouts) = &args.fanouts {
-            config.sampler.fanouts = fanouts.0.clone();
+            config.sampler.fanouts = fanouts.clone();
         }
     })?;
     trainer.restore_best()?;

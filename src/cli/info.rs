@@ -18,6 +18,10 @@ pub(super) struct InfoArgs {
 
 pub(super) fn run(global: &Global, args: &InfoArgs) -> Result<ExitCode> {
     let summary = data::load(&args.data)?.summary();
-    if global.json { output::json(&summary)? } else { output::line(summary)? }
+    if global.json {
+        output::json(&summary)?
+    } else {
+        output::line(summary)?
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -137,8 +137,7 @@ enum EvalName {
 
 impl TrainArgs {
     fn sampler(&self, seed: u64) -> SamplerConfig {
-        let labor =
-            |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
+        let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
         let method = match self.sampler {
             SamplerName::Neighbor => Method::Neighbor { replace: false, weighted: false },
             SamplerName::Labor0 => labor(LaborIterations::Fixed(0)),
@@ -147,7 +146,7 @@ impl TrainArgs {
             SamplerName::Full => Method::Full,
         };
         let default = if self.sampler == SamplerName::Full { usize::MAX } else { 10 };
-        let fanouts = self.fanouts.clone().map_or_else(|| vec![default; self.layers], |f| f.0);
+        let fanouts = self.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.layers]));
         SamplerConfig { method, fanouts, kappa: self.kappa, seed, edge_ids: false }
     }
 

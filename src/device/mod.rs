@@ -34,7 +34,6 @@ pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
-pub(crate) use storage::check_same_shape;
 pub use storage::{Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
 pub(crate) use storage::{check_matrix_length, check_same_shape};
 

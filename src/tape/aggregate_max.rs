@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Device, Storage, Write};
+use crate::device::{Device, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
 

@@ -1,7 +1,7 @@
 //! `out = ⟨x, c⟩` for a constant `c`; `dx = dout · c`.
 
 use super::{BackwardStep, Op, Tape, Var};
-use crate::device::{Device, Scalar, Write};
+use crate::device::{Device, FeatureElement, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -29,7 +29,7 @@ impl<D: Device> Op<D> for Dot<D> {
     }
 
     fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
-        let factor = step.gradient.item(device)?.to_f64();
+        let factor = step.gradient.item(device)?.widen_f64();
         let mut dx = Tensor::allocate(device, self.cotangent.rows(), self.cotangent.cols())?;
         device.scale(factor, self.cotangent.view(), dx.make_mut(device)?.data, Write::Assign)?;
         Ok(vec![Some(dx)])

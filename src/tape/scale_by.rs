@@ -1,7 +1,7 @@
 //! `out = (1 + ε) · x` with a trainable number ε; `dx = (1 + ε) · dout`, `dε = ⟨x, dout⟩`.
 
 use super::{BackwardStep, Op, Tape, Var};
-use crate::device::{Device, Scalar, Write};
+use crate::device::{Device, FeatureElement, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -22,7 +22,7 @@ impl<D: Device> Op<D> for ScaleByOnePlus {
     }
 
     fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        self.factor = 1.0 + inputs[1].item(device)?.to_f64();
+        self.factor = 1.0 + inputs[1].item(device)?.widen_f64();
         let mut out = Tensor::allocate(device, inputs[0].rows(), inputs[0].cols())?;
         device.scale(self.factor, inputs[0].view(), out.make_mut(device)?.data, Write::Assign)?;
         Ok(out)

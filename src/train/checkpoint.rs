@@ -10,9 +10,9 @@ use std::sync::Arc;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 
+use super::TrainConfig;
 use super::evaluate::Evaluation;
 use super::trainer::{Best, Trainer};
-use super::TrainConfig;
 use crate::data::Dataset;
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
@@ -68,7 +68,8 @@ pub fn read_info(folder: &Path) -> Result<CheckpointInfo> {
 fn info_of(path: &Path, bytes: &[u8]) -> Result<CheckpointInfo> {
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| Error::format(path, e))?;
     let json = metadata.metadata().as_ref().and_then(|m| m.get(METADATA_KEY));
-    let json = json.ok_or_else(|| Error::format(path, format!("has no metadata entry \"{METADATA_KEY}\"")))?;
+    let json =
+        json.ok_or_else(|| Error::format(path, format!("has no metadata entry \"{METADATA_KEY}\"")))?;
     let info: CheckpointInfo = serde_json::from_str(json).map_err(|e| Error::format(path, e))?;
     if info.version != VERSION {
         return Err(Error::format(path, format!("has version {}, expected {VERSION}", info.version)));

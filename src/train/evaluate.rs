@@ -56,12 +56,10 @@ pub fn infer_sampled<D: Device>(
     let mut logits = Vec::with_capacity(seeds.len() * n_classes);
     let chunks: Vec<Vec<u32>> = seeds.chunks(batch_size).map(<[u32]>::to_vec).collect();
     let (preparer, sampler) = (preparer.clone(), sampler.clone());
-    let work = move |i: usize| {
-        let (unique, row) = crate::sample::unique_seeds(&chunks[i]);
-        Ok((preparer.minibatch(&sampler, &unique, i as u64)?, row))
-    };
+    let work = move |i: usize| preparer.minibatch(&sampler, &chunks[i], i as u64);
     for item in Pipeline::new(workers, queue_depth(workers), seeds.len().div_ceil(batch_size), work)? {
-        let (host, row) = item?;
+        let mut host = item?;
+        let row = host.seed_row.take();
         let batch = Batch::from_host(device, host)?;
         let tape = Tape::inference(device);
         let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;

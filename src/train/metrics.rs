@@ -34,9 +34,9 @@ pub fn mean_nll<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Re
         if label == IGNORED {
             continue;
         }
-        let max = row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(v.to_f64()));
-        let lse = row.iter().map(|v| (v.to_f64() - max).exp()).sum::<f64>().ln() + max;
-        sum += lse - row[label as usize].to_f64();
+        let max = row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(v.widen_f64()));
+        let lse = row.iter().map(|v| (v.widen_f64() - max).exp()).sum::<f64>().ln() + max;
+        sum += lse - row[label as usize].widen_f64();
         count += 1;
     }
     Ok(sum / count as f64)

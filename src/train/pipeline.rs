@@ -114,7 +114,10 @@ impl<T> Shared<T> {
 
     fn compute(&self, item: usize) -> Result<T> {
         catch_unwind(AssertUnwindSafe(|| (self.work)(item))).unwrap_or_else(|panic| {
-            Err(Error::Worker { worker: format!("the preparation of batch {item}"), problem: message(&*panic) })
+            Err(Error::Worker {
+                worker: format!("the preparation of batch {item}"),
+                problem: message(&*panic),
+            })
         })
     }
 

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use crate::block::Block;
 use crate::data::{Dataset, Features};
-use crate::device::{Cpu, CpuBuffer, Device, Gather, MatrixMut, Sample, SampleSpec, Scalar, Storage};
+use crate::device::{Cpu, CpuBuffer, Device, Gather, Sample, SampleSpec, Scalar, Storage};
 use crate::error::{Error, Result};
 use crate::nn::Input;
 use crate::pattern::Pattern;
 use crate::rng::Variates;
-use crate::sample::Sampler;
+use crate::sample::{Sampler, SamplerConfig};
 use crate::tape::{SparseRows, Tape};
 use crate::tensor::Tensor;
 
@@ -26,7 +26,9 @@ pub struct Preparer<S: Scalar> {
 #[derive(Debug)]
 pub struct HostBatch<S: Scalar> {
     /// In model order.
-    pub blocks: Vec<Block<Cpu<S>>>,
+    pub blocks: Vec<Arc<Block<Cpu<S>>>>,
+    /// Where seeds were repeated: for each one asked for, its row among the last block's destinations.
+    pub seed_row: Option<Vec<u32>>,
     /// Rows of the first block's sources.
     pub input: HostInput<S>,
     /// `[n_seeds]`: the last block's destinations' classes.
@@ -87,9 +89,13 @@ impl<D: Device> BatchInput<D> {
 impl<D: Device> Batch<D> {
     /// Moves a minibatch to `device` (on the CPU: the same memory).
     pub fn from_host(device: &D, host: HostBatch<D::Scalar>) -> Result<Self> {
-        let blocks = host.blocks.into_iter().map(|b| Block::from_host(device, b).map(Arc::new));
+        let moved = |block: Arc<Block<Cpu<D::Scalar>>>| {
+            let block = Arc::into_inner(block)
+                .ok_or_else(|| Error::invalid("blocks", "shared", "blocks that nobody else holds"))?;
+            Block::from_host(device, block).map(Arc::new)
+        };
         Ok(Batch {
-            blocks: blocks.collect::<Result<_>>()?,
+            blocks: host.blocks.into_iter().map(moved).collect::<Result<_>>()?,
             input: BatchInput::from_host(device, host.input)?,
             labels: host.labels,
         })
@@ -110,22 +116,30 @@ impl<S: Scalar> Preparer<S> {
         &self.dataset
     }
 
-    /// The minibatch number `batch` for `seeds`, which must be unique.
+    /// A sampler whose blocks are as the model needs them.
+    pub fn sampler(&self, config: SamplerConfig) -> Result<Sampler> {
+        let sampler = Sampler::new(config)?;
+        Ok(if self.with_degrees { sampler.with_degrees(self.dataset.graph.clone()) } else { sampler })
+    }
+
+    /// The minibatch number `batch` for `seeds`.
     pub fn minibatch(&self, sampler: &Sampler, seeds: &[u32], batch: u64) -> Result<HostBatch<S>> {
         let start = Instant::now();
         let graph = self.cpu.load_graph(&self.dataset.graph)?;
         let sampled = sampler.sample(&self.cpu, &graph, seeds, batch)?;
-        let blocks =
-            sampled.blocks.into_iter().map(|block| self.finish(block)).collect::<Result<Vec<_>>>()?;
         let sample_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let input = match blocks.first() {
-            Some(block) => self.rows(block.src())?,
-            None => self.rows(&sampled.seeds)?,
-        };
+        let input = self.rows(sampled.input_vertices())?;
         let labels = self.labels(&sampled.seeds)?;
         let gather_seconds = start.elapsed().as_secs_f64();
-        Ok(HostBatch { blocks, input, labels, sample_seconds, gather_seconds })
+        Ok(HostBatch {
+            blocks: sampled.blocks,
+            seed_row: sampled.seed_row,
+            input,
+            labels,
+            sample_seconds,
+            gather_seconds,
+        })
     }
 
     /// The block of all in-edges of `dst` (unique ids).
@@ -133,10 +147,7 @@ impl<S: Scalar> Preparer<S> {
         let graph = self.cpu.load_graph(&self.dataset.graph)?;
         let spec = SampleSpec { method: crate::device::Method::Full, fanout: usize::MAX, edge_ids: false };
         let variates = Variates::new(0, 0, crate::rng::Kappa::INDEPENDENT);
-        self.finish(Block::new(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?)
-    }
-
-    fn finish(&self, block: Block<Cpu<S>>) -> Result<Block<Cpu<S>>> {
+        let block = Block::new(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
         if self.with_degrees {
             block.with_degrees(&self.cpu, |v| self.dataset.graph.in_degree(v))
         } else {

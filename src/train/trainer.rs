@@ -11,11 +11,11 @@ use super::prepare::{Batch, BatchInput};
 use super::{Pipeline, Preparer};
 use crate::block::Block;
 use crate::data::Dataset;
-use crate::device::{CpuBuffer, Device, IGNORED, Method, Scalar};
+use crate::device::{CpuBuffer, Device, FeatureElement, IGNORED, Method, Scalar};
 use crate::error::{Error, Result};
 use crate::nn::{Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
-use crate::rng::{self, Purpose};
-use crate::sample::{Sampler, SamplerConfig};
+use crate::rng::{self, Kappa, Purpose};
+use crate::sample::{Batches, Fanouts, SamplerConfig};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 
@@ -72,7 +72,13 @@ impl Default for TrainConfig {
                 decoupled: false,
                 first_layer_only: false,
             },
-            sampler: SamplerConfig::neighbor(&[10, 10]),
+            sampler: SamplerConfig {
+                method: Method::Neighbor { replace: false, weighted: false },
+                fanouts: Fanouts(vec![10, 10]),
+                kappa: Kappa::INDEPENDENT,
+                seed: 0,
+                edge_ids: false,
+            },
             batch_size: Some(1024),
             epochs: 10,
             patience: None,
@@ -189,7 +195,10 @@ impl<D: Device> Trainer<D> {
         if config.batch_size == Some(0) {
             return Err(Error::invalid("batch_size", 0, "at least 1"));
         }
-        config.sampler.check_layers(config.model.n_layers)?;
+        if config.sampler.fanouts.0.len() != config.model.n_layers {
+            let expected = format!("one for each of the model's {} layers", config.model.n_layers);
+            return Err(Error::invalid("fanouts", &config.sampler.fanouts, expected));
+        }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
         let preparer = Preparer::new(dataset, model.needs_degrees())?;
@@ -312,18 +321,17 @@ impl<D: Device> Trainer<D> {
     }
 
     fn run_minibatches(&mut self, observer: &mut impl Observer<D>, sums: &mut Sums) -> Result<()> {
-        let mut order = self.preparer.dataset().train_idx.clone();
-        rng::shuffle(self.config.seed, Purpose::EpochOrder.stream(self.epoch as u32), &mut order);
-        let batch_size = self.config.batch_size.unwrap_or(order.len());
-        let n_batches = order.len().div_ceil(batch_size);
+        let train_idx = self.preparer.dataset().train_idx.clone();
+        let batch_size = self.config.batch_size.unwrap_or(train_idx.len());
+        let epoch = Batches::new(train_idx, batch_size, self.config.seed)?.epoch(self.epoch);
+        let n_batches = epoch.iter().len();
         observer.epoch_begins(self.epoch, n_batches);
-        let first = self.epoch * n_batches as u64;
         let preparer = self.preparer.clone();
-        let sampler = Sampler::new(self.config.sampler.clone(), self.config.seed)?;
+        let sampler = preparer.sampler(self.config.sampler.clone())?;
         let workers = self.config.workers;
         let mut batches = Pipeline::new(workers, queue_depth(workers), n_batches, move |i| {
-            let seeds = &order[i * batch_size..((i + 1) * batch_size).min(order.len())];
-            preparer.minibatch(&sampler, seeds, first + i as u64)
+            let (number, seeds) = epoch.batch(i);
+            preparer.minibatch(&sampler, seeds, number)
         })?;
         for index in 0.. {
             let waiting = Instant::now();
@@ -349,11 +357,16 @@ impl<D: Device> Trainer<D> {
         let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
         let labels = device.upload(&batch.labels[..])?;
         let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
-        let loss_value = tape.value(loss).item(device)?.to_f64();
+        let loss_value = tape.value(loss).item(device)?.widen_f64();
         if !loss_value.is_finite() {
             return Err(Error::Diverged { epoch: self.epoch, batch: index, loss: loss_value });
         }
-        sums.add(&tape.value(logits).to_vec(device)?, self.config.model.n_classes, &batch.labels, loss_value)?;
+        sums.add(
+            &tape.value(logits).to_vec(device)?,
+            self.config.model.n_classes,
+            &batch.labels,
+            loss_value,
+        )?;
         let statistics = tape.take_statistics();
         let gradients = tape.backward(loss)?;
         self.optimizer.step(device, &mut self.model.parameters, &gradients)?;
@@ -382,8 +395,9 @@ impl<D: Device> Trainer<D> {
         let batch_size = self.config.batch_size.unwrap_or(vertices.len().max(1));
         let all = match (self.config.eval, &self.whole) {
             (EvalMode::Sampled, None) => {
-                let seed = rng::derive(self.config.seed, Purpose::EpochOrder.stream(u32::MAX), 0);
-                let sampler = Sampler::new(self.config.sampler.clone(), seed)?;
+                // Other neighbourhoods than those trained on.
+                let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
+                let sampler = self.preparer.sampler(SamplerConfig { seed, ..self.config.sampler.clone() })?;
                 return infer_sampled(
                     device,
                     &self.model,

@@ -79,8 +79,8 @@ impl<S: Scalar> Elementwise for Cpu<S> {
             vectorized(
                 #[inline(always)]
                 || match y {
-                    Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.to_f64() * y.to_f64()),
-                    None => lane_sum(&x[range.clone()], &x[range], |x, _| x.to_f64()),
+                    Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.widen_f64() * y.widen_f64()),
+                    None => lane_sum(&x[range.clone()], &x[range], |x, _| x.widen_f64()),
                 },
             )
         });
