@@ -260,3 +260,6 @@ fn edge_count(n_edges: Option<u64>) -> Result<usize> {
         _ => Err(Error::TooLarge { what: "the edge list", count: n_edges.unwrap_or(u64::MAX), limit }),
     }
 }
+
+#[cfg(test)]
+mod tests;

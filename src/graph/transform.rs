@@ -6,11 +6,8 @@
 use rayon::prelude::*;
 
 use super::build::group_by_key;
-use super::{Graph, ROWS_PER_TASK, check_weights};
+use super::{Graph, ROWS_PER_TASK, check_relation_count, check_weights};
 use crate::error::{Error, Result};
-
-/// The largest number of relations: ids are `u16`.
-const MAX_RELATIONS: usize = 1 << 16;
 
 /// One in-edge of a row. Absent relations are 0, absent weights 1.
 #[derive(Clone, Copy, Debug)]
@@ -213,15 +210,4 @@ fn concat<T: Copy>(pieces: &[Piece], part: impl Fn(&Piece) -> &Vec<T>) -> Vec<T>
     let mut all = Vec::with_capacity(pieces.iter().map(|piece| part(piece).len()).sum());
     pieces.iter().for_each(|piece| all.extend_from_slice(part(piece)));
     all
-}
-
-fn check_relation_count(n_relations: usize) -> Result<()> {
-    if n_relations > MAX_RELATIONS {
-        return Err(Error::TooLarge {
-            what: "the set of relations",
-            count: n_relations as u64,
-            limit: MAX_RELATIONS as u64,
-        });
-    }
-    Ok(())
 }
