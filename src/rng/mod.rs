@@ -34,6 +34,8 @@ pub enum Purpose {
     Window = 1,
     /// Uniform subsets of a row (Floyd), by vertex and draw.
     Subset = 2,
+    /// Subsets again, by vertex and draw: after a rejection, and for rows beyond 2³² edges.
+    SubsetAgain = 16,
     /// Dependent neighbour sampling, by edge.
     Edge = 3,
     /// LABOR's variates, by source vertex.

@@ -1,2 +1,442 @@
+//! Neighbour sampling on the CPU. A block is sampled by the calling thread alone: concurrency is between batches.
+//!
+//! One pass samples, relabels and writes, by groups of some hundred edges, so that each step asks for the memory that
+//! the next one reads:
+//! 1. for each destination of the group, the picker of the method chooses edges ([`pick`], [`labor`]), whose sources
+//!    are prefetched;
+//! 2. the sources are read, and their entries of the relabelling table prefetched;
+//! 3. every source gets its position in the block ([`relabel`]).
+//!
+//! Lists grow in a [`Workspace`] that is reused from batch to batch; only the exact output is allocated.
+
+mod labor;
+mod pick;
+mod prefetch;
+mod relabel;
+mod walk;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use self::pick::Pick;
+use self::prefetch::prefetch;
+use self::relabel::Relabel;
+use crate::device::cpu::CpuBuffer;
+use crate::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::rng::{Purpose, Variates};
+
+/// A group ends at this many edges, or rows: what it prefetches has to stay in the first-level cache.
+const GROUP_EDGES: usize = 256;
+const GROUP_ROWS: usize = 64;
+
+/// How far ahead, in destinations, offsets and then rows are asked for.
+const OFFSETS_AHEAD: usize = 16;
+const ROWS_AHEAD: usize = 4;
+
+/// The most edges of a block: `indptr` is 32-bit.
+const MAX_EDGES: u64 = u32::MAX as u64;
+
+/// Workspaces that no thread is using.
 #[derive(Default)]
-pub(super) struct Workspaces {}
+pub(super) struct Workspaces {
+    free: Mutex<Vec<Box<Workspace>>>,
+}
+
+impl Workspaces {
+    /// Runs `use_it` with a workspace, which is kept for the next batch if that succeeds: after an error its tables
+    /// could hold half a block.
+    fn with<T>(&self, use_it: impl FnOnce(&mut Workspace) -> Result<T>) -> Result<T> {
+        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut workspace = free().pop().unwrap_or_default();
+        let result = use_it(&mut workspace)?;
+        free().push(workspace);
+        Ok(result)
+    }
+}
+
+/// Memory that sampling one block needs.
+#[derive(Default)]
+struct Workspace {
+    stamped: relabel::Stamped,
+    /// Positions in `stamped` since it began.
+    stamped_used: usize,
+    hashed: relabel::Hashed,
+    lists: Lists,
+    scratch: Scratch,
+    plan: labor::Plan,
+}
+
+/// A block as it grows, and the group at work.
+#[derive(Default)]
+struct Lists {
+    /// Longer than the sources found: `n_src` of them count.
+    src: Vec<u32>,
+    n_src: usize,
+    indices: Vec<u32>,
+    edge_id: Vec<u64>,
+    edge_type: Vec<u16>,
+    /// Kept edges of the group.
+    group: Vec<u64>,
+    /// Their sources.
+    sources: Vec<u32>,
+}
+
+/// What pickers calculate with.
+#[derive(Default)]
+struct Scratch {
+    words: Vec<[u32; 4]>,
+    taken: Vec<u64>,
+    keys: Vec<u128>,
+    sums: Vec<f64>,
+    weight: Vec<f64>,
+    visits: Vec<u32>,
+    ranking: Vec<(u32, u32)>,
+}
+
+impl<S: Scalar> Sample for Cpu<S> {
+    type Graph = Arc<Graph>;
+
+    fn load_graph(&self, graph: &Arc<Graph>) -> Result<Arc<Graph>> {
+        Ok(graph.clone())
+    }
+
+    fn sample_block(
+        &self,
+        graph: &Arc<Graph>,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        layer: u32,
+    ) -> Result<SampledBlock<Self>> {
+        check(graph, dst, spec.method, variates)?;
+        let by_table = graph.n_vertices() <= relabel::MAX_STAMPED_VERTICES;
+        self.shared
+            .workspaces
+            .with(|workspace| sample(self, workspace, by_table, &Job { graph, dst, spec, variates, layer }))
+    }
+}
+
+/// What `sample_block` was asked for.
+struct Job<'a> {
+    graph: &'a Graph,
+    dst: &'a [u32],
+    spec: &'a SampleSpec,
+    variates: &'a Variates,
+    layer: u32,
+}
+
+/// Everything that can be wrong but for repeated destinations, which relabelling finds.
+fn check(graph: &Graph, dst: &[u32], method: Method, variates: &Variates) -> Result<()> {
+    let n_vertices = graph.n_vertices();
+    if let Some(position) = dst.iter().position(|&vertex| vertex as usize >= n_vertices) {
+        return Err(Error::IndexOutOfRange {
+            array: "dst",
+            position: position as u64,
+            value: i64::from(dst[position]),
+            limit: n_vertices as u64,
+        });
+    }
+    let independent_only = match method {
+        Method::Neighbor { weighted: true, .. } if graph.edge_weight().is_none() => {
+            return Err(Error::invalid("method", "weighted sampling", "a graph with edge weights"));
+        }
+        Method::Neighbor { weighted: true, .. } => Some("weighted sampling"),
+        Method::Neighbor { replace: true, .. } => Some("sampling with replacement"),
+        Method::Walk { walks, length, restart } => {
+            if walks.checked_mul(length).is_none() {
+                let steps = u64::from(walks) * u64::from(length);
+                return Err(Error::TooLarge { what: "a vertex's walks", count: steps, limit: MAX_EDGES });
+            }
+            if !(0.0..=1.0).contains(&restart) {
+                return Err(Error::invalid("restart", restart, "a probability between 0 and 1"));
+            }
+            Some("random walks")
+        }
+        Method::Full | Method::Neighbor { .. } | Method::Labor { .. } => None,
+    };
+    match independent_only {
+        Some(what) if variates.is_dependent() => {
+            Err(Error::invalid("kappa", format!("{what} with dependent minibatches"), "kappa 1 or inf"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn sample<S: Scalar>(
+    cpu: &Cpu<S>,
+    workspace: &mut Workspace,
+    by_table: bool,
+    job: &Job,
+) -> Result<SampledBlock<Cpu<S>>> {
+    let Workspace { stamped, stamped_used, hashed, lists, scratch, plan } = workspace;
+    scratch.weight.clear();
+    let planned = match job.spec.method {
+        Method::Labor { iterations, .. }
+            if iterations != LaborIterations::Fixed(0) && job.spec.fanout > 0 =>
+        {
+            Some(iterations)
+        }
+        _ => None,
+    };
+    let mut indptr = cpu.allocate(job.dst.len() + 1)?;
+    let expected = job.dst.len() * 2;
+    if by_table {
+        let n_vertices = job.graph.n_vertices();
+        if let Some(iterations) = planned {
+            stamped.begin(n_vertices, *stamped_used);
+            *stamped_used = make_plan(plan, job, stamped, iterations);
+        }
+        stamped.begin(n_vertices, *stamped_used);
+        fill_lists(job, stamped, lists, scratch, plan, &mut indptr)?;
+        *stamped_used = lists.n_src;
+    } else {
+        if let Some(iterations) = planned {
+            hashed.begin(expected);
+            make_plan(plan, job, hashed, iterations);
+        }
+        hashed.begin(expected);
+        fill_lists(job, hashed, lists, scratch, plan, &mut indptr)?;
+    }
+    let takes_edges = !matches!(job.spec.method, Method::Walk { .. });
+    let weighted = match job.spec.method {
+        Method::Labor { iterations, .. } => iterations != LaborIterations::Fixed(0),
+        Method::Walk { .. } => true,
+        Method::Full | Method::Neighbor { .. } => false,
+    };
+    Ok(SampledBlock {
+        n_dst: job.dst.len(),
+        src: cpu.upload(&lists.src[..lists.n_src])?,
+        indptr,
+        indices: cpu.upload(&lists.indices)?,
+        edge_id: (takes_edges && job.spec.edge_ids).then(|| cpu.upload(&lists.edge_id)).transpose()?,
+        weight: weighted.then(|| convert(cpu, &scratch.weight)).transpose()?,
+        edge_type: (takes_edges && job.graph.edge_type().is_some())
+            .then(|| cpu.upload(&lists.edge_type))
+            .transpose()?,
+    })
+}
+
+fn convert<S: Scalar>(cpu: &Cpu<S>, weight: &[f64]) -> Result<CpuBuffer<S>> {
+    let mut buffer = cpu.allocate(weight.len())?;
+    for (out, &value) in buffer.iter_mut().zip(weight) {
+        *out = S::from_f64(value);
+    }
+    Ok(buffer)
+}
+
+/// The stream of LABOR's variates.
+fn source_stream(layer: u32, layer_dependent: bool) -> u64 {
+    Purpose::Source.stream(if layer_dependent { 0 } else { layer })
+}
+
+/// Optimises LABOR's probabilities; returns how many positions were given.
+fn make_plan(
+    plan: &mut labor::Plan,
+    job: &Job,
+    relabel: &mut impl Relabel,
+    iterations: LaborIterations,
+) -> usize {
+    let layer_dependent = matches!(job.spec.method, Method::Labor { layer_dependent: true, .. });
+    let stream = source_stream(job.layer, layer_dependent);
+    let n_candidates = plan.gather(job.graph, job.dst, relabel, job.variates, stream);
+    plan.optimize(job.spec.fanout as u64, iterations);
+    n_candidates
+}
+
+/// Finds the picker of the method, and fills the lists with it.
+fn fill_lists(
+    job: &Job,
+    relabel: &mut impl Relabel,
+    lists: &mut Lists,
+    scratch: &mut Scratch,
+    plan: &labor::Plan,
+    indptr: &mut [u32],
+) -> Result<()> {
+    let &Job { graph, dst, spec, variates, layer } = job;
+    let indices = graph.indices();
+    let fanout = spec.fanout as u64;
+    let seed = variates.seed();
+    lists.begin(dst, relabel)?;
+    // One line an option, so that every loop below is compiled for its picker.
+    macro_rules! pick_by {
+        ($picker:expr) => {
+            lists.pick_rows(job, relabel, &mut $picker, indptr)
+        };
+    }
+    let keys = &mut scratch.keys;
+    match spec.method {
+        Method::Walk { walks, length, restart } => {
+            let Scratch { visits, ranking, weight, .. } = scratch;
+            let fanout = spec.fanout;
+            let walks = walk::Walks { graph, seed, layer, walks, length, restart, fanout, visits, ranking };
+            lists.walk_rows(dst, relabel, walks, weight, indptr)
+        }
+        Method::Full => pick_by!(pick::All),
+        Method::Neighbor { weighted, replace: true } if spec.fanout != usize::MAX => {
+            let weight = graph.edge_weight().filter(|_| weighted);
+            pick_by!(pick::Replacement { seed, layer, fanout, weight, sums: &mut scratch.sums })
+        }
+        Method::Neighbor { weighted: true, .. } => {
+            let weight = graph.edge_weight().unwrap_or_default();
+            pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, keys })
+        }
+        Method::Neighbor { weighted: false, .. } if variates.is_dependent() => {
+            let stream = Purpose::Edge.stream(layer);
+            pick_by!(pick::Smallest { variates: *variates, stream, fanout, id: |edge| edge, keys })
+        }
+        Method::Neighbor { weighted: false, .. } => {
+            let Scratch { words, taken, .. } = scratch;
+            pick_by!(pick::Subset { seed, layer, fanout, words, taken })
+        }
+        Method::Labor { .. } if spec.fanout == 0 => pick_by!(pick::Nothing),
+        Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size, layer_dependent } => {
+            let stream = source_stream(layer, layer_dependent);
+            let variates = *variates;
+            if fixed_size {
+                let id = |edge| u64::from(indices[edge as usize]);
+                pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
+            } else {
+                pick_by!(pick::Labor0 { variates, stream, fanout, indices })
+            }
+        }
+        Method::Labor { fixed_size, .. } => {
+            let weight = &mut scratch.weight;
+            pick_by!(labor::Planned { plan, fanout, fixed_size, keys, weight })
+        }
+    }
+}
+
+impl Lists {
+    /// Empties the lists and puts the destinations first.
+    fn begin(&mut self, dst: &[u32], relabel: &mut impl Relabel) -> Result<()> {
+        self.indices.clear();
+        self.edge_id.clear();
+        self.edge_type.clear();
+        self.n_src = dst.len();
+        if self.src.len() < dst.len() {
+            self.src.resize(dst.len(), 0);
+        }
+        self.src[..dst.len()].copy_from_slice(dst);
+        for (position, &vertex) in dst.iter().enumerate() {
+            if let Some(&later) = dst.get(position + OFFSETS_AHEAD) {
+                relabel.prefetch(later);
+            }
+            let position = position as u32;
+            if relabel.position(vertex, position) != position {
+                return Err(Error::invalid(
+                    "dst",
+                    format!("vertex {vertex} at position {position} and before"),
+                    "ids without repeats",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Samples all rows with a picker of edges.
+    fn pick_rows<P: Pick>(
+        &mut self,
+        job: &Job,
+        relabel: &mut impl Relabel,
+        picker: &mut P,
+        indptr: &mut [u32],
+    ) -> Result<()> {
+        let Job { graph, dst, .. } = *job;
+        let (offsets, indices) = (graph.indptr(), graph.indices());
+        let mut row = 0;
+        indptr[0] = 0;
+        while row < dst.len() {
+            self.group.clear();
+            let first_row = row;
+            while row < dst.len() && row - first_row < GROUP_ROWS && self.group.len() < GROUP_EDGES {
+                if let Some(&later) = dst.get(row + OFFSETS_AHEAD) {
+                    prefetch(offsets, later as usize);
+                }
+                if P::SCANS
+                    && let Some(&later) = dst.get(row + ROWS_AHEAD)
+                {
+                    prefetch(indices, offsets[later as usize] as usize);
+                }
+                let vertex = dst[row];
+                let edges = offsets[vertex as usize]..offsets[vertex as usize + 1];
+                let n_before = self.indices.len() as u64 + self.group.len() as u64;
+                check_edges(n_before.saturating_add(picker.at_least(edges.end - edges.start)))?;
+                let first_kept = self.group.len();
+                picker.pick(row, vertex, edges, &mut self.group);
+                if !P::SCANS {
+                    self.group[first_kept..].iter().for_each(|&edge| prefetch(indices, edge as usize));
+                }
+                row += 1;
+                let n_edges = self.indices.len() as u64 + self.group.len() as u64;
+                check_edges(n_edges)?;
+                indptr[row] = n_edges as u32;
+            }
+            self.sources.clear();
+            self.sources.extend(self.group.iter().map(|&edge| {
+                let source = indices[edge as usize];
+                relabel.prefetch(source);
+                source
+            }));
+            self.append_sources(relabel);
+            if job.spec.edge_ids {
+                self.edge_id.extend_from_slice(&self.group);
+            }
+            if let Some(edge_type) = graph.edge_type() {
+                self.edge_type.extend(self.group.iter().map(|&edge| edge_type[edge as usize]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Samples all rows by walks.
+    fn walk_rows(
+        &mut self,
+        dst: &[u32],
+        relabel: &mut impl Relabel,
+        mut walks: walk::Walks,
+        weight: &mut Vec<f64>,
+        indptr: &mut [u32],
+    ) -> Result<()> {
+        indptr[0] = 0;
+        for (row, &vertex) in dst.iter().enumerate() {
+            self.sources.clear();
+            walks.neighbors(vertex, &mut self.sources, weight);
+            check_edges(self.indices.len() as u64 + self.sources.len() as u64)?;
+            self.append_sources(relabel);
+            indptr[row + 1] = self.indices.len() as u32;
+        }
+        Ok(())
+    }
+
+    /// Gives the group's sources their positions, and appends the new ones to the block's.
+    #[inline(always)]
+    fn append_sources(&mut self, relabel: &mut impl Relabel) {
+        // One more than can be new: every source is written where a new one belongs, and counted only if it is.
+        let room = self.n_src + self.sources.len() + 1;
+        if self.src.len() < room {
+            self.src.resize(room.next_power_of_two(), 0);
+        }
+        let mut n_src = self.n_src;
+        let src = &mut self.src[..];
+        self.indices.extend(self.sources.iter().map(|&source| {
+            let position = relabel.position(source, n_src as u32);
+            src[n_src] = source;
+            n_src += usize::from(position as usize == n_src);
+            position
+        }));
+        self.n_src = n_src;
+    }
+}
+
+fn check_edges(n_edges: u64) -> Result<()> {
+    if n_edges <= MAX_EDGES {
+        return Ok(());
+    }
+    Err(Error::TooLarge { what: "a block's edge list", count: n_edges, limit: MAX_EDGES })
+}
+
+#[cfg(test)]
+mod naive;
+#[cfg(test)]
+mod tests;

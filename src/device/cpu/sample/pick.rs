@@ -1,0 +1,310 @@
+//! Which edges of one row are kept: a picker for each method that decides row by row.
+
+use std::ops::Range;
+
+use crate::rng::{Purpose, Variates, block, bounded, math, uniform, uniform_open};
+
+/// Decides about one row at a time.
+pub(super) trait Pick {
+    /// Whether all of a row's sources are looked at, so that it pays to ask for their memory early.
+    const SCANS: bool;
+
+    /// Fewest edges that a row of this degree will keep.
+    fn at_least(&self, degree: u64) -> u64;
+
+    /// Appends what row number `row` keeps of its `edges` (ids), ascending. `vertex` is the destination.
+    fn pick(&mut self, row: usize, vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>);
+}
+
+/// All in-edges.
+pub(super) struct All;
+
+impl Pick for All {
+    const SCANS: bool = true;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        degree
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        kept.extend(edges);
+    }
+}
+
+/// No edges.
+pub(super) struct Nothing;
+
+impl Pick for Nothing {
+    const SCANS: bool = false;
+
+    fn at_least(&self, _degree: u64) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, _vertex: u32, _edges: Range<u64>, _kept: &mut Vec<u64>) {}
+}
+
+/// A uniform subset of `fanout` edges by Floyd's algorithm: O(fanout), whatever the degree.
+pub(super) struct Subset<'w> {
+    pub(super) seed: u64,
+    pub(super) layer: u32,
+    pub(super) fanout: u64,
+    /// `[fanout.div_ceil(4)]` or longer: a row's draws, four 32-bit words to a Philox block.
+    pub(super) words: &'w mut Vec<[u32; 4]>,
+    /// One bit for each place of a row, modulo the number of bits: at least 64 a draw, so that a row of a higher
+    /// degree seldom finds a bit taken by another place. All zero between rows.
+    pub(super) taken: &'w mut Vec<u64>,
+}
+
+impl Subset<'_> {
+    /// Draw number `draw` of a vertex, below `n`.
+    #[inline(always)]
+    fn draw(&self, vertex: u32, draw: usize, n: u64) -> u64 {
+        if let Ok(n) = u32::try_from(n) {
+            let product = u64::from(self.words[draw / 4][draw % 4]) * u64::from(n);
+            let low = product as u32;
+            if low >= n || low >= n.wrapping_neg() % n {
+                return product >> 32;
+            }
+        }
+        self.draw_again(vertex, draw, n)
+    }
+
+    /// After a rejection, or for a row that a 32-bit draw does not reach.
+    #[cold]
+    fn draw_again(&self, vertex: u32, draw: usize, n: u64) -> u64 {
+        let counter = u64::from(vertex) | (draw as u64) << 32;
+        bounded(self.seed, Purpose::SubsetAgain.stream(self.layer), counter, n)
+    }
+}
+
+impl Pick for Subset<'_> {
+    const SCANS: bool = false;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        degree.min(self.fanout)
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        let degree = edges.end - edges.start;
+        if degree <= self.fanout {
+            kept.extend(edges);
+            return;
+        }
+        let fanout = self.fanout as usize;
+        let n_words = fanout.next_power_of_two();
+        if self.taken.len() < n_words {
+            self.words.resize(n_words, [0; 4]);
+            self.taken.resize(n_words, 0);
+        }
+        let stream = Purpose::Subset.stream(self.layer);
+        for (number, words) in self.words[..fanout.div_ceil(4)].iter_mut().enumerate() {
+            *words = block(self.seed, stream, u64::from(vertex) | (number as u64) << 32);
+        }
+        let first_kept = kept.len();
+        let exact = degree <= n_words as u64 * 64;
+        for draw in 0..fanout {
+            let last = degree - self.fanout + draw as u64;
+            let mut place = self.draw(vertex, draw, last + 1);
+            let bit = |place: u64| ((place / 64) as usize & (n_words - 1), 1u64 << (place % 64));
+            let (word, mask) = bit(place);
+            if self.taken[word] & mask != 0 && (exact || kept[first_kept..].contains(&(edges.start + place)))
+            {
+                place = last;
+            }
+            let (word, mask) = bit(place);
+            self.taken[word] |= mask;
+            if !exact {
+                kept.push(edges.start + place);
+            }
+        }
+        if exact {
+            // The bits are the subset, in order.
+            for (word, bits) in self.taken[..degree.div_ceil(64) as usize].iter_mut().enumerate() {
+                while *bits != 0 {
+                    kept.push(edges.start + word as u64 * 64 + u64::from(bits.trailing_zeros()));
+                    *bits &= *bits - 1;
+                }
+            }
+        } else {
+            self.taken[..n_words].fill(0);
+            kept[first_kept..].sort_unstable();
+        }
+    }
+}
+
+/// Keeps the `fanout` edges of the smallest keys, ties to the lower id, and forgets the keys. A key is
+/// `value << 64 | place in the row`.
+#[inline(always)]
+pub(super) fn keep_smallest(keys: &mut Vec<u128>, fanout: u64, start: u64, kept: &mut Vec<u64>) {
+    if keys.len() as u64 > fanout {
+        let fanout = fanout as usize;
+        keys.select_nth_unstable(fanout);
+        keys.truncate(fanout);
+    }
+    let first_kept = kept.len();
+    kept.extend(keys.drain(..).map(|key| start + key as u64));
+    kept[first_kept..].sort_unstable();
+}
+
+/// A sortable key.
+#[inline(always)]
+pub(super) fn key(value: u64, place: u64) -> u128 {
+    u128::from(value) << 64 | u128::from(place)
+}
+
+/// The `fanout` edges with the smallest variates, where `id` names an edge's variate: the edge itself (dependent
+/// neighbour sampling) or its source (LABOR-0 of fixed size).
+pub(super) struct Smallest<'w, F> {
+    pub(super) variates: Variates,
+    pub(super) stream: u64,
+    pub(super) fanout: u64,
+    pub(super) id: F,
+    pub(super) keys: &'w mut Vec<u128>,
+}
+
+impl<F: Fn(u64) -> u64> Pick for Smallest<'_, F> {
+    const SCANS: bool = true;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        degree.min(self.fanout)
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        if edges.end - edges.start <= self.fanout {
+            kept.extend(edges);
+            return;
+        }
+        let start = edges.start;
+        self.keys.extend(edges.map(|edge| {
+            let word = self.variates.word(self.stream, (self.id)(edge));
+            key(u64::from(word), edge - start)
+        }));
+        keep_smallest(self.keys, self.fanout, start, kept);
+    }
+}
+
+/// Weighted without replacement (Efraimidis & Spirakis 2006): the `fanout` smallest of `−ln(u) / weight`.
+pub(super) struct SmallestWeighted<'w> {
+    pub(super) seed: u64,
+    pub(super) layer: u32,
+    pub(super) fanout: u64,
+    pub(super) weight: &'w [f32],
+    pub(super) keys: &'w mut Vec<u128>,
+}
+
+impl Pick for SmallestWeighted<'_> {
+    const SCANS: bool = true;
+
+    fn at_least(&self, _degree: u64) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        let positive = |edge: &u64| self.weight[*edge as usize] > 0.0;
+        if edges.end - edges.start <= self.fanout {
+            kept.extend(edges.filter(positive));
+            return;
+        }
+        let start = edges.start;
+        let stream = Purpose::Key.stream(self.layer);
+        self.keys.extend(edges.filter(positive).map(|edge| {
+            let exponential = -math::ln(uniform_open(self.seed, stream, edge));
+            // Positive finite numbers are in the order of their bits.
+            key((exponential / f64::from(self.weight[edge as usize])).to_bits(), edge - start)
+        }));
+        keep_smallest(self.keys, self.fanout, start, kept);
+    }
+}
+
+/// `fanout` independent draws from a row, with probability proportional to weight where there are weights.
+pub(super) struct Replacement<'w> {
+    pub(super) seed: u64,
+    pub(super) layer: u32,
+    pub(super) fanout: u64,
+    pub(super) weight: Option<&'w [f32]>,
+    /// Running sums of a row's weights.
+    pub(super) sums: &'w mut Vec<f64>,
+}
+
+impl Pick for Replacement<'_> {
+    const SCANS: bool = false;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        if degree > 0 && self.weight.is_none() { self.fanout } else { 0 }
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        if edges.is_empty() {
+            return;
+        }
+        let (start, degree) = (edges.start, edges.end - edges.start);
+        let stream = Purpose::Replacement.stream(self.layer);
+        let first_kept = kept.len();
+        let counters = (0..self.fanout).map(|draw| u64::from(vertex) | draw << 32);
+        match self.weight {
+            None => kept.extend(counters.map(|counter| start + bounded(self.seed, stream, counter, degree))),
+            Some(weight) => {
+                self.sums.clear();
+                let mut sum = 0.0;
+                self.sums.extend(weight[start as usize..edges.end as usize].iter().map(|&w| {
+                    sum += f64::from(w);
+                    sum
+                }));
+                if sum == 0.0 {
+                    return;
+                }
+                // The first edge that lifts the sum above the draw. An edge of weight 0 lifts nothing; and a product
+                // that rounds up to the whole sum belongs to the last edge that lifted it.
+                let last = self.sums.partition_point(|&s| s < sum) as u64;
+                kept.extend(counters.map(|counter| {
+                    let target = uniform(self.seed, stream, counter) * sum;
+                    start + (self.sums.partition_point(|&s| s <= target) as u64).min(last)
+                }));
+            }
+        }
+        kept[first_kept..].sort_unstable();
+    }
+}
+
+/// LABOR-0: an edge is kept iff its source's variate is at most `fanout / degree`, decided in integers.
+pub(super) struct Labor0<'w> {
+    pub(super) variates: Variates,
+    pub(super) stream: u64,
+    pub(super) fanout: u64,
+    pub(super) indices: &'w [u32],
+}
+
+impl Pick for Labor0<'_> {
+    const SCANS: bool = true;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        if degree <= self.fanout { degree } else { 0 }
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        let degree = edges.end - edges.start;
+        if degree <= self.fanout {
+            kept.extend(edges);
+            return;
+        }
+        // u · d < k · 2^32  ⇔  u < ⌈k · 2^32 / d⌉, which is at most 2^32.
+        let threshold = (u128::from(self.fanout) << 32).div_ceil(u128::from(degree)) as u64;
+        let sources = &self.indices[edges.start as usize..edges.end as usize];
+        kept.extend(
+            edges
+                .zip(sources)
+                .filter(|&(_, &source)| {
+                    u64::from(self.variates.word(self.stream, u64::from(source))) < threshold
+                })
+                .map(|(edge, _)| edge),
+        );
+    }
+}

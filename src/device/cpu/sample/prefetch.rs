@@ -1,0 +1,15 @@
+//! A hint to the memory system.
+
+/// Asks for the cache line of `slice[index]`, to be read soon. Never a fault: an index beyond the slice is no request.
+#[inline(always)]
+pub(super) fn prefetch<T>(slice: &[T], index: usize) {
+    if index < slice.len() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `index < slice.len()`, so the address is inside the slice; the instruction reads nothing that the
+        // program can see, and SSE is part of every x86-64 target.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().add(index).cast());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Fast equals naive, table equals hash table, one thread equals many.
+
+use rayon::prelude::*;
+
+use super::*;
+
+/// Edge for edge; weights within rounding, since the naive forms add in another order.
+fn assert_same(found: &NaiveBlock, expected: &NaiveBlock, what: &str) {
+    assert_eq!(found.indptr, expected.indptr, "{what}");
+    assert_eq!(found.src, expected.src, "{what}");
+    assert_eq!(found.indices, expected.indices, "{what}");
+    assert_eq!(found.edge_id, expected.edge_id, "{what}");
+    match (&found.weight, &expected.weight) {
+        (None, None) => {}
+        (Some(found), Some(expected)) => {
+            assert_eq!(found.len(), expected.len(), "{what}");
+            for (a, b) in found.iter().zip(expected) {
+                assert!((a - b).abs() <= 1e-12, "{what}: {a} {b}");
+            }
+        }
+        _ => panic!("{what}: weights on one side only"),
+    }
+}
+
+#[test]
+fn fast_samplers_equal_the_naive_ones_by_either_table() {
+    for (graph, n_dst) in [(skewed(300, 20, 1), 70), (skewed(60, 100, 2), 60), (skewed(2000, 4, 3), 300)] {
+        let dst: Vec<u32> = (0..n_dst).map(|i| (i * 7 % graph.n_vertices()) as u32).collect();
+        for (method, goes_with_dependence) in methods() {
+            for fanout in [0, 1, 5, 20, 90, usize::MAX] {
+                for variates in [batch(3), dependent_batch(0), dependent_batch(7)] {
+                    if variates.is_dependent() && !goes_with_dependence {
+                        continue;
+                    }
+                    let spec = &spec(method, fanout);
+                    let job = Job { graph: &graph, dst: &dst, spec, variates: &variates, layer: 2 };
+                    let expected = naive::sample(&graph, &dst, spec, &variates, 2);
+                    let what = format!("{spec:?} {variates:?}");
+                    assert_same(&fast_by(true, &job).unwrap(), &expected, &what);
+                    assert_same(&fast_by(false, &job).unwrap(), &expected, &what);
+                }
+            }
+        }
+    }
+}
+
+/// Degrees around the sizes where Floyd's set changes its form, and large fanouts.
+#[test]
+fn subsets_equal_floyd_at_every_size() {
+    for degree in [63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 5000, 70_000] {
+        let graph = star(degree);
+        for fanout in [1, 2, 3, 4, 5, 15, 16, 17, 64, 1000, 4999] {
+            for number in 0..3 {
+                let (spec, variates) = (spec(NEIGHBOR, fanout), batch(number));
+                let expected = naive::sample(&graph, &[0], &spec, &variates, 1);
+                assert_same(&fast(&graph, &[0], &spec, &variates), &expected, &format!("{degree} {fanout}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_the_same_from_any_number_of_threads() {
+    let graph = skewed(3000, 12, 5);
+    let cpu = Cpu::<f64>::new();
+    for (method, _) in methods() {
+        let one = |number: u64| {
+            let dst: Vec<u32> = (0..200).map(|i| ((i * 13 + number * 5) % 3000) as u32).collect();
+            to_host(cpu.sample_block(&graph, &dst, &spec(method, 6), &batch(number), 0).unwrap())
+        };
+        let expected: Vec<NaiveBlock> = (0..24).map(one).collect();
+        for n_threads in [1, 2, 8] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
+            let found: Vec<NaiveBlock> = pool.install(|| (0..24).into_par_iter().map(one).collect());
+            assert_eq!(found, expected, "{method:?} with {n_threads} threads");
+        }
+    }
+}
+
+/// A workspace that has served other graphs, layers and methods gives the same block as a new one.
+#[test]
+fn used_workspaces_leave_no_trace() {
+    let graphs = [skewed(500, 30, 7), skewed(90, 8, 8), skewed(800, 3, 9)];
+    let mut workspace = Workspace::default();
+    for round in 0..60u64 {
+        let graph = &graphs[round as usize % 3];
+        let (method, _) = methods()[(round * 5) as usize % methods().len()];
+        let dst: Vec<u32> = (0..60).map(|i| (i * 11 % graph.n_vertices()) as u32).collect();
+        let (spec, variates) = (spec(method, 1 + round as usize % 9), batch(round));
+        for by_table in [true, false] {
+            let job = Job { graph, dst: &dst, spec: &spec, variates: &variates, layer: 0 };
+            let found = sample(&Cpu::<f64>::new(), &mut workspace, by_table, &job).unwrap();
+            assert_eq!(to_host(found), fast_by(by_table, &job).unwrap(), "{spec:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! PinSAGE's random walks: which vertices are visited most.
+
+use crate::graph::Graph;
+use crate::rng::{Purpose, bounded, uniform};
+
+/// Walks against the in-edges, and the vertices that they visit.
+pub(super) struct Walks<'w> {
+    pub(super) graph: &'w Graph,
+    pub(super) seed: u64,
+    pub(super) layer: u32,
+    pub(super) walks: u32,
+    pub(super) length: u32,
+    pub(super) restart: f64,
+    pub(super) fanout: usize,
+    /// Every visit of one destination's walks.
+    pub(super) visits: &'w mut Vec<u32>,
+    /// `(visits, vertex)` of one destination.
+    pub(super) ranking: &'w mut Vec<(u32, u32)>,
+}
+
+impl Walks<'_> {
+    /// Appends the neighbours of `vertex`, ascending, to `sources` and their shares of the visits to `weight`.
+    ///
+    /// A walk ends at a vertex without in-edges.
+    pub(super) fn neighbors(&mut self, vertex: u32, sources: &mut Vec<u32>, weight: &mut Vec<f64>) {
+        self.walk(vertex);
+        self.visits.sort_unstable();
+        self.ranking.clear();
+        self.ranking.extend(self.visits.chunk_by(|a, b| a == b).map(|run| (run.len() as u32, run[0])));
+        if self.ranking.len() > self.fanout {
+            let by_rank = |&(count, vertex): &(u32, u32)| (std::cmp::Reverse(count), vertex);
+            self.ranking.select_nth_unstable_by_key(self.fanout, by_rank);
+            self.ranking.truncate(self.fanout);
+            self.ranking.sort_unstable_by_key(|&(_, vertex)| vertex);
+        }
+        let total: u64 = self.ranking.iter().map(|&(count, _)| u64::from(count)).sum();
+        sources.extend(self.ranking.iter().map(|&(_, vertex)| vertex));
+        weight.extend(self.ranking.iter().map(|&(count, _)| f64::from(count) / total as f64));
+    }
+
+    fn walk(&mut self, vertex: u32) {
+        let restart = Purpose::WalkRestart.stream(self.layer);
+        let step = Purpose::WalkStep.stream(self.layer);
+        self.visits.clear();
+        for walk in 0..self.walks {
+            let mut at = vertex;
+            for number in walk * self.length..(walk + 1) * self.length {
+                let counter = u64::from(vertex) | u64::from(number) << 32;
+                if uniform(self.seed, restart, counter) < self.restart {
+                    at = vertex;
+                }
+                let neighbors = self.graph.in_neighbors(at);
+                if neighbors.is_empty() {
+                    break;
+                }
+                at = neighbors[bounded(self.seed, step, counter, neighbors.len() as u64) as usize];
+                if at != vertex {
+                    self.visits.push(at);
+                }
+            }
+        }
+    }
+}
