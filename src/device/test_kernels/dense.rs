@@ -96,7 +96,7 @@ fn batch_norm<D: Kernels>(device: &D) {
 
         let mut inverse = Guarded::poisoned(device, cols);
         device.inverse_square_root(squares.view(), 0.5, 1e-3, inverse.view_mut()).unwrap();
-        let root = |x: D::Scalar| 1.0 / (0.5 * x.to_f64() + 1e-3).sqrt();
+        let root = |x: D::Scalar| 1.0 / (0.5 * x.widen_f64() + 1e-3).sqrt();
         Expected::from(squares.read().into_iter().map(root).collect()).check(&inverse.read(), false);
 
         let mut out = Guarded::poisoned(device, rows * cols);
@@ -174,7 +174,7 @@ fn adam<D: Kernels>(device: &D) {
                 .unwrap();
             let (mut m64, mut v64) = (to_f64(&m), to_f64(&v));
             for i in 0..len {
-                let mut g = grad[i].to_f64();
+                let mut g = grad[i].widen_f64();
                 if decoupled {
                     p[i] *= 1.0 - lr * weight_decay;
                 } else {
@@ -211,9 +211,9 @@ fn sgd<D: Kernels>(device: &D) {
         let step = SgdStep { lr, momentum, weight_decay };
         device.sgd(step, grad_on.view(), velocity_on.view_mut(), parameter_on.view_mut()).unwrap();
         let new_velocity = |i: usize| {
-            momentum * velocity[i].to_f64() + grad[i].to_f64() + weight_decay * parameter[i].to_f64()
+            momentum * velocity[i].widen_f64() + grad[i].widen_f64() + weight_decay * parameter[i].widen_f64()
         };
-        let values = (0..len).map(|i| parameter[i].to_f64() - lr * new_velocity(i)).collect();
+        let values = (0..len).map(|i| parameter[i].widen_f64() - lr * new_velocity(i)).collect();
         Expected { magnitudes: vec![2.0; len], values }.check(&parameter_on.read(), false);
         if momentum == 0.0 {
             assert_eq!(to_f64(&velocity_on.read()), to_f64(&velocity));

@@ -34,13 +34,13 @@ fn scale_and_multiply<D: Kernels>(device: &D) {
         let (mut out, start) = Guarded::output(device, len, write, &mut random, integers);
         device.scale(-2.5, x_on.view(), out.view_mut(), write).unwrap();
         let mut expected = Expected::from(start);
-        x.iter().enumerate().for_each(|(i, x)| expected.add(i, -2.5 * x.to_f64()));
+        x.iter().enumerate().for_each(|(i, x)| expected.add(i, -2.5 * x.widen_f64()));
         expected.check(&out.read(), integers);
 
         let (mut out, start) = Guarded::output(device, len, write, &mut random, integers);
         device.multiply(x_on.view(), y_on.view(), out.view_mut(), write).unwrap();
         let mut expected = Expected::from(start);
-        x.iter().zip(&y).enumerate().for_each(|(i, (x, y))| expected.add(i, x.to_f64() * y.to_f64()));
+        x.iter().zip(&y).enumerate().for_each(|(i, (x, y))| expected.add(i, x.widen_f64() * y.widen_f64()));
         expected.check(&out.read(), integers);
     });
 }
@@ -65,8 +65,8 @@ fn add_bias_activate<D: Kernels>(device: &D) {
         let bias_view = with_bias.then(|| bias_on.view());
         device.add_bias_activate(bias_view, activation, out.matrix_mut(rows, cols)).unwrap();
         let expected = x.iter().enumerate().map(|(k, x)| {
-            let bias = if with_bias { bias[k % cols].to_f64() } else { 0.0 };
-            naive_activate(activation, x.to_f64() + bias)
+            let bias = if with_bias { bias[k % cols].widen_f64() } else { 0.0 };
+            naive_activate(activation, x.widen_f64() + bias)
         });
         Expected { values: expected.collect(), magnitudes: vec![2.0; rows * cols] }.check(&out.read(), false);
     });
@@ -86,7 +86,7 @@ fn activate_backward<D: Kernels>(device: &D) {
                 Activation::LeakyRelu { slope } => slope,
                 Activation::Elu => x.exp(),
             };
-            slope * dx.to_f64()
+            slope * dx.widen_f64()
         });
         Expected { values: expected.collect(), magnitudes: vec![1.0; len] }.check(&out.read(), false);
     });
@@ -108,7 +108,7 @@ fn sum_rows<D: Kernels>(device: &D) {
         let x = random.values::<D::Scalar>(rows * cols, integers);
         let (mut out, start) = Guarded::output(device, cols, write, &mut random, integers);
         let mut expected = Expected::from(start);
-        x.iter().enumerate().for_each(|(k, x)| expected.add(k % cols, x.to_f64()));
+        x.iter().enumerate().for_each(|(k, x)| expected.add(k % cols, x.widen_f64()));
         let x = Guarded::new(device, &x);
         device.sum_rows(x.matrix(rows, cols), out.view_mut(), write).unwrap();
         expected.check(&out.read(), integers);
@@ -121,7 +121,7 @@ fn dot<D: Kernels>(device: &D) {
         let [x, y] = [random.values::<D::Scalar>(len, integers), random.values(len, integers)];
         let mut expected = Expected::zeros(1);
         for (x, y) in x.iter().zip(&y) {
-            expected.add(0, x.to_f64() * if with_y { y.to_f64() } else { 1.0 });
+            expected.add(0, x.widen_f64() * if with_y { y.widen_f64() } else { 1.0 });
         }
         let (x, y) = (Guarded::new(device, &x), Guarded::new(device, &y));
         let mut out = Guarded::poisoned(device, 1);
@@ -138,7 +138,7 @@ fn scale_rows<D: Kernels>(device: &D) {
         let factor = random.values::<D::Scalar>(rows, integers);
         let (mut out, start) = Guarded::output(device, rows * cols, write, &mut random, integers);
         let mut expected = Expected::from(start);
-        x.iter().enumerate().for_each(|(k, x)| expected.add(k, factor[k / cols].to_f64() * x.to_f64()));
+        x.iter().enumerate().for_each(|(k, x)| expected.add(k, factor[k / cols].widen_f64() * x.widen_f64()));
         let (x, factor) = (Guarded::new(device, &x), Guarded::new(device, &factor));
         device.scale_rows(factor.view(), x.matrix(rows, cols), out.matrix_mut(rows, cols), write).unwrap();
         expected.check(&out.read(), integers);
@@ -157,7 +157,7 @@ fn copy_columns<D: Kernels>(device: &D) {
         for i in 0..rows {
             for j in 0..n_columns {
                 let (out, x) = (&mut expected[i * out_cols + out_column + j], &x[i * x_cols + x_column + j]);
-                *out = if write == Write::Add { *out } else { 0.0 } + x.to_f64();
+                *out = if write == Write::Add { *out } else { 0.0 } + x.widen_f64();
             }
         }
         let (x, mut out) = (Guarded::new(device, &x), Guarded::new(device, &start));
@@ -191,7 +191,7 @@ fn dropout<D: Kernels>(device: &D) {
         device.dropout(p, seed, stream, ids_view, x_on.matrix(rows, cols), out_matrix).unwrap();
         let expected = x.iter().enumerate().map(|(k, x)| {
             let row = if with_rows { ids[k / cols] } else { (k / cols) as u32 };
-            if is_kept(p, seed, stream, row, k % cols) { x.to_f64() / (1.0 - p) } else { 0.0 }
+            if is_kept(p, seed, stream, row, k % cols) { x.widen_f64() / (1.0 - p) } else { 0.0 }
         });
         Expected::from(expected.collect()).check(&out.read(), false);
     });
@@ -222,7 +222,7 @@ fn dropout_rate<D: Kernels>(device: &D) {
     let x = Guarded::new(device, &vec![D::Scalar::from_f64(1.0); rows * cols]);
     let mut out = Guarded::poisoned(device, rows * cols);
     device.dropout(p, 11, 0, None, x.matrix(rows, cols), out.matrix_mut(rows, cols)).unwrap();
-    let dropped = out.read().iter().filter(|v| v.to_f64() == 0.0).count() as f64;
+    let dropped = out.read().iter().filter(|v| v.widen_f64() == 0.0).count() as f64;
     let n = (rows * cols) as f64;
     // Five standard deviations.
     assert!((dropped - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{dropped} of {n}");

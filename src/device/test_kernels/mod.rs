@@ -174,7 +174,7 @@ impl<D: Storage> Guarded<D> {
 }
 
 fn to_f64<S: Scalar>(values: &[S]) -> Vec<f64> {
-    values.iter().map(|&v| v.to_f64()).collect()
+    values.iter().map(|&v| v.widen_f64()).collect()
 }
 
 /// Reference values, and for each the sum of the absolute values that it was added up from: rounding scales with it.
@@ -202,9 +202,9 @@ impl Expected {
     #[track_caller]
     fn check<S: Scalar>(&self, actual: &[S], exact: bool) {
         assert_eq!(actual.len(), self.values.len());
-        let relative = if exact { 0.0 } else { 64.0 * S::epsilon().to_f64() };
+        let relative = if exact { 0.0 } else { 64.0 * S::epsilon().widen_f64() };
         for (i, (&actual, expected)) in actual.iter().zip(&self.values).enumerate() {
-            let difference = (actual.to_f64() - expected).abs();
+            let difference = (actual.widen_f64() - expected).abs();
             let tolerance = relative * (self.magnitudes[i] + expected.abs());
             // Written so that a NaN fails.
             assert!(

@@ -21,7 +21,7 @@ fn check_gather<D: Kernels, E: FeatureElement>(device: &D, table: &[E], dim: usi
     let mut out = Guarded::poisoned(device, index.len() * dim);
     device.gather(table_view.view(), n_table, index_view.view(), out.matrix_mut(index.len(), dim)).unwrap();
     let expected = index.iter().flat_map(|&i| &table[i as usize * dim..][..dim]);
-    let expected: Vec<f64> = expected.map(|value| D::Scalar::from_f64(value.widen_f64()).to_f64()).collect();
+    let expected: Vec<f64> = expected.map(|value| D::Scalar::from_f64(value.widen_f64()).widen_f64()).collect();
     assert_eq!(to_f64(&out.read()), expected);
 }
 
@@ -73,7 +73,7 @@ fn scatter_add<D: Kernels>(device: &D) {
         let mut expected = Expected::from(to_f64(&start));
         for (i, &j) in index.iter().enumerate() {
             for c in 0..dim {
-                expected.add(j as usize * dim + c, x[i * dim + c].to_f64());
+                expected.add(j as usize * dim + c, x[i * dim + c].widen_f64());
             }
         }
         let mut out = Guarded::new(device, &start);

@@ -94,7 +94,7 @@ fn spmm<D: Kernels>(device: &D) {
 
             let mut expected = Expected::from(start);
             let factor =
-                |values: &Option<Vec<D::Scalar>>, i: usize| values.as_ref().map_or(1.0, |v| v[i].to_f64());
+                |values: &Option<Vec<D::Scalar>>, i: usize| values.as_ref().map_or(1.0, |v| v[i].widen_f64());
             let weight = |i: usize, j: usize, e: usize| {
                 let position = positions.as_ref().map_or(e, |positions| positions[e] as usize);
                 factor(&edge, position) * factor(&row, i) * factor(&column, j)

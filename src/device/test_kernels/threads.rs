@@ -23,7 +23,7 @@ fn run_all<S: Scalar>() -> Vec<u64> {
     let y_matrix = Matrix::<Cpu<S>>::new(&y, n, dim).unwrap();
 
     let mut results = Vec::new();
-    let mut keep = |values: &[S]| results.extend(values.iter().map(|&v| v.to_f64().to_bits()));
+    let mut keep = |values: &[S]| results.extend(values.iter().map(|&v| v.widen_f64().to_bits()));
     let mut out = vec![S::zero(); n * dim];
     let mut argmax = vec![0; n * dim];
     macro_rules! out {
