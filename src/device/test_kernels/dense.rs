@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Kernels, Random, dims, for_cases, naive, test_devices, to_f64, writes};
-use crate::device::{AdamStep, Scalar, SgdStep, Write};
+use crate::device::{AdamStep, FeatureElement, Scalar, SgdStep, Write};
 use crate::error::Error;
 
 test_devices! {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Kernels, Random, dims, for_cases, test_devices, to_f64, writes};
-use crate::device::{Activation, Scalar, Write};
+use crate::device::{Activation, FeatureElement, Scalar, Write};
 use crate::error::Error;
 use crate::rng::philox4x32;
 

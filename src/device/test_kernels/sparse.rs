@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::naive::{self, Pattern};
 use super::{Expected, Guarded, Kernels, Random, dims, for_cases, poison, test_devices, to_f64, writes};
-use crate::device::{Csr, Scalar, Storage, Weights, Write};
+use crate::device::{Csr, FeatureElement, Scalar, Storage, Weights, Write};
 use crate::error::Error;
 
 test_devices! {
