@@ -109,8 +109,11 @@ fn sampled_training_and_inference_match_full_ones() {
             seed,
             ..TrainConfig::default()
         };
-        let full =
-            TrainConfig { sampler: sampler(Method::Full, &[usize::MAX; 2]), batch_size: None, ..base.clone() };
+        let full = TrainConfig {
+            sampler: sampler(Method::Full, &[usize::MAX; 2]),
+            batch_size: None,
+            ..base.clone()
+        };
         let neighbor = Method::Neighbor { replace: false, weighted: false };
         let sampled = TrainConfig {
             sampler: SamplerConfig { seed, ..sampler(neighbor, &[20, 20]) },

@@ -67,7 +67,9 @@ fn train_prints_the_promised_json_and_infer_reads_its_checkpoint() {
     let test_acc = outcome["test_acc"].as_f64().unwrap();
     // Chance is 0.125.
     assert!(test_acc > 0.5, "{outcome}");
-    assert!(outcome["best_val_acc"].is_f64() && outcome["best_epoch"].is_u64() && outcome["seconds"].is_f64());
+    assert!(
+        outcome["best_val_acc"].is_f64() && outcome["best_epoch"].is_u64() && outcome["seconds"].is_f64()
+    );
 
     let report = &json_lines(&run("infer --checkpoint run --out classes.npy --json"))[0];
     assert_eq!(report["test_acc"].as_f64(), Some(test_acc));
@@ -75,7 +77,9 @@ fn train_prints_the_promised_json_and_infer_reads_its_checkpoint() {
     let classes: Vec<i64> = npyz::NpyFile::new(&bytes[..]).unwrap().into_vec().unwrap();
     assert_eq!(classes.len(), 30_000);
     assert!(classes.iter().all(|c| (0..8).contains(c)));
-    json_lines(&run("infer --checkpoint run --eval sampled --fanouts 20,20 --logits --out logits.npy --json"));
+    json_lines(&run(
+        "infer --checkpoint run --eval sampled --fanouts 20,20 --logits --out logits.npy --json",
+    ));
     let bytes = std::fs::read(folder.path().join("logits.npy")).unwrap();
     assert_eq!(npyz::NpyFile::new(&bytes[..]).unwrap().shape(), [30_000, 8]);
 

@@ -43,7 +43,10 @@ fn imports(text: &str) -> Vec<String> {
         let code = line.split("//").next().unwrap();
         for (position, _) in code.match_indices("crate::") {
             let rest = &code[position + "crate::".len()..];
-            assert!(!rest.starts_with('{') || !code.trim_start().starts_with("use"), "import one module a line: {line}");
+            assert!(
+                !rest.starts_with('{') || !code.trim_start().starts_with("use"),
+                "import one module a line: {line}"
+            );
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             names.push(name);
         }
@@ -70,13 +73,20 @@ fn no_module_imports_from_a_higher_floor() {
         for import in imports(&std::fs::read_to_string(&file).unwrap()) {
             let Some(&other) = floor_of.get(import.as_str()) else {
                 // `crate::Error` and the like: re-exports of the root.
-                assert!(import.chars().next().is_none_or(char::is_uppercase), "{}: crate::{import}", relative.display());
+                assert!(
+                    import.chars().next().is_none_or(char::is_uppercase),
+                    "{}: crate::{import}",
+                    relative.display()
+                );
                 continue;
             };
-            let allowed = module == import
-                || other < floor
-                || SAME_FLOOR.contains(&(module, import.as_str()));
-            assert!(allowed, "{} (floor {floor}) imports crate::{import} (floor {other})", relative.display());
+            let allowed =
+                module == import || other < floor || SAME_FLOOR.contains(&(module, import.as_str()));
+            assert!(
+                allowed,
+                "{} (floor {floor}) imports crate::{import} (floor {other})",
+                relative.display()
+            );
             checked += 1;
         }
     }

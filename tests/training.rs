@@ -41,7 +41,11 @@ fn results_do_not_depend_on_workers_or_threads() {
     }
     for threads in [1, 2, 8] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        assert_eq!(expected, pool.install(|| parameters(&trained(config(ModelKind::Sage)))), "{threads} threads");
+        assert_eq!(
+            expected,
+            pool.install(|| parameters(&trained(config(ModelKind::Sage)))),
+            "{threads} threads"
+        );
     }
     assert_ne!(expected, parameters(&trained(TrainConfig { seed: 1, ..config(ModelKind::Sage) })));
 }

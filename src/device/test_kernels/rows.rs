@@ -21,7 +21,8 @@ fn check_gather<D: Kernels, E: FeatureElement>(device: &D, table: &[E], dim: usi
     let mut out = Guarded::poisoned(device, index.len() * dim);
     device.gather(table_view.view(), n_table, index_view.view(), out.matrix_mut(index.len(), dim)).unwrap();
     let expected = index.iter().flat_map(|&i| &table[i as usize * dim..][..dim]);
-    let expected: Vec<f64> = expected.map(|value| D::Scalar::from_f64(value.widen_f64()).widen_f64()).collect();
+    let expected: Vec<f64> =
+        expected.map(|value| D::Scalar::from_f64(value.widen_f64()).widen_f64()).collect();
     assert_eq!(to_f64(&out.read()), expected);
 }
 
