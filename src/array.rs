@@ -87,6 +87,20 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
+/// Bytes of arrays, by where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Bytes {
+    pub(crate) memory: u64,
+    pub(crate) mapped: u64,
+}
+
+impl Bytes {
+    pub(crate) fn add<T: bytemuck::Pod>(&mut self, array: &Array<T>) {
+        let bytes = size_of_val(array.as_slice()) as u64;
+        if array.is_mapped() { self.mapped += bytes } else { self.memory += bytes }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,9 +2,18 @@
 #![deny(missing_docs)]
 
 pub mod array;
+pub mod block;
+pub mod cli;
+pub mod data;
 pub mod device;
 mod error;
 pub mod graph;
+pub mod nn;
+pub mod pattern;
 pub mod rng;
+pub mod sample;
+pub mod tape;
+pub mod tensor;
+pub mod train;
 
 pub use error::{Error, Result};

@@ -1,1 +1,7 @@
-fn main() {}
+//! The command line of cohop.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cohop::cli::main()
+}

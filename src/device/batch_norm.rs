@@ -16,7 +16,17 @@ pub trait BatchNorm: Storage {
         out: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
+    /// `out[j] = 1 / √(factor · x[j] + epsilon)`; same length.
+    fn inverse_square_root(
+        &self,
+        x: Self::View<'_, Self::Scalar>,
+        factor: f64,
+        epsilon: f64,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
     /// `out[i, j] = (x[i, j] − mean[j]) · inverse_std[j] · gain[j] + bias[j]`; vectors `[x.cols]`.
+    #[allow(clippy::too_many_arguments)]
     fn normalize(
         &self,
         x: Matrix<'_, Self>,

@@ -40,10 +40,15 @@ pub trait Elementwise: Storage {
         write: Write,
     ) -> Result<()>;
 
-    /// `out[i, j] += bias[j]`; `bias: [out.cols]`.
-    fn add_bias(&self, bias: Self::View<'_, Self::Scalar>, out: MatrixMut<'_, Self>) -> Result<()>;
+    /// `out[i, j] = f(out[i, j] + bias[j])` in place; `bias: [out.cols]`, absent: 0; `activation` absent: identity.
+    fn add_bias_activate(
+        &self,
+        bias: Option<Self::View<'_, Self::Scalar>>,
+        activation: Option<Activation>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()>;
 
-    /// `out[j] (= | +=) Σ_i x[i, j]`; `out: [x.cols]`. The gradient of [`add_bias`](Elementwise::add_bias).
+    /// `out[j] (= | +=) Σ_i x[i, j]`; `out: [x.cols]`. The gradient of a bias.
     fn sum_rows(&self, x: Matrix<'_, Self>, out: Self::ViewMut<'_, Self::Scalar>, write: Write)
     -> Result<()>;
 
@@ -76,14 +81,6 @@ pub trait Elementwise: Storage {
         write: Write,
     ) -> Result<()>;
 
-    /// `out[i] = f(x[i])`; same length.
-    fn activate(
-        &self,
-        activation: Activation,
-        x: Self::View<'_, Self::Scalar>,
-        out: Self::ViewMut<'_, Self::Scalar>,
-    ) -> Result<()>;
-
     /// `dx[i] = f'(x[i]) · dx[i]` in place, from the *output* `y = f(x)`; same length.
     fn activate_backward(
         &self,
@@ -92,17 +89,20 @@ pub trait Elementwise: Storage {
         dx: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// Inverted dropout: `out[i] = x[i] / (1 − p)` if element `i` is kept, else 0; same length.
+    /// Inverted dropout: `out[i, j] = x[i, j] / (1 − p)` if the element is kept, else 0; same shapes.
     ///
-    /// Element `i` is kept iff word `i mod 4` of `Philox(counter = (i / 4, stream), key = seed)` is at least
-    /// `p · 2^32`. The mask is a pure function of `(seed, stream, i)`: the backward pass calls this again on the
-    /// gradient. `0 ≤ p < 1`.
+    /// With `r = rows[i]` (or `i` without `rows`), the element is kept iff word `j mod 4` of
+    /// `Philox(counter = [r, j / 4, low(stream), high(stream)], key = [low(seed), high(seed)])` is at least
+    /// `⌊p · 2^32⌋`. With the vertices' ids as `rows` the mask does not depend on where in a batch, or on which
+    /// processing element, a vertex stands. The backward pass calls this again on the gradient. `0 ≤ p < 1`;
+    /// `rows: [x.rows]`.
     fn dropout(
         &self,
         p: f64,
         seed: u64,
         stream: u64,
-        x: Self::View<'_, Self::Scalar>,
-        out: Self::ViewMut<'_, Self::Scalar>,
+        rows: Option<Self::View<'_, u32>>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
     ) -> Result<()>;
 }

@@ -23,9 +23,11 @@ mod sample;
 mod sddmm;
 mod spmm;
 mod storage;
+#[cfg(test)]
+mod test_kernels;
 
 pub use batch_norm::BatchNorm;
-pub use cpu::Cpu;
+pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 pub use elementwise::{Activation, Elementwise};
 pub use gather::Gather;
 pub use gemm::Gemm;
@@ -35,6 +37,7 @@ pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
 pub use storage::{Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
+pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:

@@ -3,13 +3,16 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::Storage;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::rng::Variates;
 
 /// How many fixed-point iterations LABOR takes to lower the number of sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LaborIterations {
     /// LABOR-i. LABOR-0 keeps `π = 1` and decides in integers.
     Fixed(u32),
@@ -18,7 +21,8 @@ pub enum LaborIterations {
 }
 
 /// A sampling method (DESIGN §6 has the mathematics).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// All in-edges; the fanout is not used.
     Full,

@@ -109,7 +109,13 @@ pub trait Spmm: Storage {
         edge: Self::ViewMut<'_, u32>,
     ) -> Result<()>;
 
-    /// `out[i] = f(number of entries of row i)` where `f(d) = 1 / d`, and 0 for `d = 0`. `indptr: [out.len + 1]`.
-    fn inverse_degree(&self, indptr: Self::View<'_, u32>, out: Self::ViewMut<'_, Self::Scalar>)
-    -> Result<()>;
+    /// `out[i] = 1 / (d + offset)` where `d` is the number of entries of row `i`, and 0 where `d + offset` is 0.
+    ///
+    /// `indptr: [out.len + 1]`, `offset ≥ 0`.
+    fn inverse_degree(
+        &self,
+        indptr: Self::View<'_, u32>,
+        offset: f64,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
 }

@@ -25,25 +25,17 @@ impl Element for f64 {}
 pub trait Scalar: FeatureElement + num_traits::Float + num_traits::NumAssign + std::iter::Sum {
     /// Rounds to nearest.
     fn from_f64(value: f64) -> Self;
-    /// Exact.
-    fn to_f64(self) -> f64;
 }
 
 impl Scalar for f32 {
     fn from_f64(value: f64) -> Self {
         value as f32
     }
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
 }
 
 impl Scalar for f64 {
     fn from_f64(value: f64) -> Self {
         value
-    }
-    fn to_f64(self) -> f64 {
-        self
     }
 }
 
@@ -190,7 +182,8 @@ impl<'a, D: Storage> MatrixMut<'a, D> {
     }
 }
 
-fn check_matrix_length(len: usize, rows: usize, cols: usize) -> Result<()> {
+/// `Ok` if a matrix of `rows * cols` elements fits a buffer of `len`.
+pub(crate) fn check_matrix_length(len: usize, rows: usize, cols: usize) -> Result<()> {
     if rows.checked_mul(cols) == Some(len) {
         return Ok(());
     }

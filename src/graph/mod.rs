@@ -1,7 +1,21 @@
 //! Graphs: in-edges in compressed rows over destinations, with validated builders and generators.
 
-use crate::array::Array;
+use rayon::prelude::*;
+
+use crate::array::{Array, Bytes};
 use crate::error::{Error, Result, check_length};
+
+mod build;
+mod degrees;
+mod generate;
+mod transform;
+
+pub use build::GraphBuilder;
+pub use degrees::DegreeStatistics;
+pub use generate::{Rmat, Sbm, SbmGraph};
+
+/// The least number of rows for which a parallel task is worth its overhead.
+const ROWS_PER_TASK: usize = 4096;
 
 /// A directed graph, stored by destination: row `t` lists the sources of `t`'s in-edges.
 ///
@@ -19,32 +33,59 @@ pub struct Graph {
 /// The largest number of vertices: ids are `u32`, and `u32::MAX` marks "none".
 pub const MAX_VERTICES: u64 = u32::MAX as u64;
 
+/// The largest number of relations: their ids are `u16`.
+pub const MAX_RELATIONS: usize = 1 << 16;
+
 impl Graph {
     /// A graph from its compressed rows.
     ///
     /// `indptr: [n_vertices + 1]` must ascend from 0 to `indices.len()`; `indices: [n_edges]` must be below
-    /// `n_vertices` and ascend within each row. O(n_vertices + n_edges).
+    /// `n_vertices` and ascend within each row. Everything is read and checked, in parallel: O(n_vertices + n_edges).
+    /// For a memory-mapped `indices` that is one pass over the file: see [`Graph::from_csr_trusted`].
     pub fn from_csr(indptr: impl Into<Array<u64>>, indices: impl Into<Array<u32>>) -> Result<Self> {
+        let graph = Self::from_csr_trusted(indptr, indices)?;
+        let n_vertices = graph.n_vertices() as u64;
+        let indices = graph.indices();
+        // In an ascending row the last source is the largest: one comparison checks the range of all.
+        let bad_row = graph.indptr.par_windows(2).with_min_len(ROWS_PER_TASK).find_map_first(|ends| {
+            let row = &indices[ends[0] as usize..ends[1] as usize];
+            let good = row.is_sorted() && row.last().is_none_or(|&s| u64::from(s) < n_vertices);
+            (!good).then_some((ends[0], row))
+        });
+        match bad_row {
+            Some((first, row)) => Err(row_error(first, row, n_vertices)),
+            None => Ok(graph),
+        }
+    }
+
+    /// A graph from its compressed rows, whose `indices` the caller vouches for: they are not read.
+    ///
+    /// `indptr` is checked as by [`Graph::from_csr`], so that every row lies inside `indices`: O(n_vertices). This is
+    /// how a memory-mapped graph of billions of edges opens at once, if it has been checked before (or was written by
+    /// this crate). A source out of range does not break memory safety: each kernel checks an id before it follows it
+    /// ([`Error::IndexOutOfRange`]), and safe code that indexes by it panics. A row that does not ascend gives wrong
+    /// samples.
+    pub fn from_csr_trusted(indptr: impl Into<Array<u64>>, indices: impl Into<Array<u32>>) -> Result<Self> {
         let (indptr, indices) = (indptr.into(), indices.into());
         let Some((&last, _)) = indptr.split_last() else {
             return Err(Error::WrongLength { array: "indptr", actual: 0, expected: 1 });
         };
-        let n_vertices = indptr.len() as u64 - 1;
-        if n_vertices > MAX_VERTICES {
-            return Err(Error::TooLarge { what: "the vertex set", count: n_vertices, limit: MAX_VERTICES });
-        }
+        check_vertex_count(indptr.len() as u64 - 1)?;
         if indptr[0] != 0 {
             return Err(Error::invalid("indptr[0]", indptr[0], "0"));
         }
-        for (position, pair) in indptr.windows(2).enumerate() {
-            if pair[1] < pair[0] {
-                return Err(Error::NotMonotone {
-                    array: "indptr",
-                    position: position as u64 + 1,
-                    value: pair[1],
-                    previous: pair[0],
-                });
-            }
+        let drop = indptr
+            .par_windows(2)
+            .with_min_len(ROWS_PER_TASK)
+            .position_first(|ends| ends[1] < ends[0])
+            .map(|row| row + 1);
+        if let Some(position) = drop {
+            return Err(Error::NotMonotone {
+                array: "indptr",
+                position: position as u64,
+                value: indptr[position],
+                previous: indptr[position - 1],
+            });
         }
         if last != indices.len() as u64 {
             return Err(Error::WrongLength {
@@ -53,43 +94,15 @@ impl Graph {
                 expected: last,
             });
         }
-        for row in indptr.windows(2) {
-            let mut previous = 0;
-            for position in row[0]..row[1] {
-                let value = indices[position as usize];
-                if u64::from(value) >= n_vertices {
-                    return Err(Error::IndexOutOfRange {
-                        array: "indices",
-                        position,
-                        value: i64::from(value),
-                        limit: n_vertices,
-                    });
-                }
-                if value < previous {
-                    return Err(Error::invalid(
-                        "indices",
-                        format!("{previous}, {value} at positions {}, {position}", position - 1),
-                        "ascending sources within a row",
-                    ));
-                }
-                previous = value;
-            }
-        }
         Ok(Graph { indptr, indices, edge_type: None, edge_weight: None, n_relations: 0 })
     }
 
-    /// Adds a relation to every edge; `edge_type: [n_edges]`, each below `n_relations`.
+    /// Adds a relation to every edge; `edge_type: [n_edges]`, each below `n_relations`, which is at most
+    /// [`MAX_RELATIONS`].
     pub fn with_edge_types(mut self, edge_type: impl Into<Array<u16>>, n_relations: usize) -> Result<Self> {
         let edge_type = edge_type.into();
         check_length("edge_type", edge_type.len(), self.indices.len())?;
-        if let Some(position) = edge_type.iter().position(|&r| usize::from(r) >= n_relations) {
-            return Err(Error::IndexOutOfRange {
-                array: "edge_type",
-                position: position as u64,
-                value: i64::from(edge_type[position]),
-                limit: n_relations as u64,
-            });
-        }
+        check_relations(&edge_type, n_relations)?;
         self.edge_type = Some(edge_type);
         self.n_relations = n_relations;
         Ok(self)
@@ -99,13 +112,7 @@ impl Graph {
     pub fn with_edge_weights(mut self, edge_weight: impl Into<Array<f32>>) -> Result<Self> {
         let edge_weight = edge_weight.into();
         check_length("edge_weight", edge_weight.len(), self.indices.len())?;
-        if let Some(position) = edge_weight.iter().position(|w| !(w.is_finite() && *w >= 0.0)) {
-            return Err(Error::invalid(
-                "edge_weight",
-                format!("{} at position {position}", edge_weight[position]),
-                "a finite number of at least 0",
-            ));
-        }
+        check_weights(&edge_weight)?;
         self.edge_weight = Some(edge_weight);
         Ok(self)
     }
@@ -145,6 +152,16 @@ impl Graph {
         self.edge_weight.as_deref()
     }
 
+    /// Bytes of all arrays.
+    pub(crate) fn bytes(&self) -> Bytes {
+        let mut bytes = Bytes::default();
+        bytes.add(&self.indptr);
+        bytes.add(&self.indices);
+        self.edge_type.iter().for_each(|types| bytes.add(types));
+        self.edge_weight.iter().for_each(|weights| bytes.add(weights));
+        bytes
+    }
+
     /// Number of in-edges of a vertex. Panics if it is out of range.
     pub fn in_degree(&self, vertex: u32) -> u64 {
         let vertex = vertex as usize;
@@ -157,3 +174,73 @@ impl Graph {
         &self.indices[self.indptr[vertex] as usize..self.indptr[vertex + 1] as usize]
     }
 }
+
+fn check_vertex_count(n_vertices: u64) -> Result<()> {
+    if n_vertices > MAX_VERTICES {
+        return Err(Error::TooLarge { what: "the vertex set", count: n_vertices, limit: MAX_VERTICES });
+    }
+    Ok(())
+}
+
+fn check_relation_count(n_relations: usize) -> Result<()> {
+    if n_relations > MAX_RELATIONS {
+        let (count, limit) = (n_relations as u64, MAX_RELATIONS as u64);
+        return Err(Error::TooLarge { what: "the set of relations", count, limit });
+    }
+    Ok(())
+}
+
+fn check_relations(edge_type: &[u16], n_relations: usize) -> Result<()> {
+    check_relation_count(n_relations)?;
+    let bad =
+        edge_type.par_iter().with_min_len(ROWS_PER_TASK).position_first(|&r| usize::from(r) >= n_relations);
+    match bad {
+        None => Ok(()),
+        Some(position) => Err(Error::IndexOutOfRange {
+            array: "edge_type",
+            position: position as u64,
+            value: i64::from(edge_type[position]),
+            limit: n_relations as u64,
+        }),
+    }
+}
+
+fn check_weights(edge_weight: &[f32]) -> Result<()> {
+    let bad =
+        edge_weight.par_iter().with_min_len(ROWS_PER_TASK).position_first(|w| !(w.is_finite() && *w >= 0.0));
+    match bad {
+        None => Ok(()),
+        Some(position) => Err(Error::invalid(
+            "edge_weight",
+            format!("{} at position {position}", edge_weight[position]),
+            "a finite number of at least 0",
+        )),
+    }
+}
+
+/// What is wrong at the first bad entry of a row that begins at position `first` of `indices`.
+fn row_error(first: u64, row: &[u32], n_vertices: u64) -> Error {
+    let mut previous = 0;
+    for (position, &value) in (first..).zip(row) {
+        if u64::from(value) >= n_vertices {
+            return Error::IndexOutOfRange {
+                array: "indices",
+                position,
+                value: i64::from(value),
+                limit: n_vertices,
+            };
+        }
+        if value < previous {
+            return Error::invalid(
+                "indices",
+                format!("{previous}, {value} at positions {}, {position}", position - 1),
+                "ascending sources within a row",
+            );
+        }
+        previous = value;
+    }
+    Error::invalid("indices", format!("a row at position {first}"), "ascending sources within a row")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,312 @@
+//! Elementwise kernels on the CPU: each element is read and written once; bound by memory.
 
+use std::ops::Range;
+
+use super::parallel::{
+    add_assign, check_matrix, check_matrix_mut, for_elements, for_rows, sum_chunks, sum_over_rows,
+    vectorized, write_all,
+};
+use crate::device::{Activation, Cpu, Elementwise, Matrix, MatrixMut, Scalar, Write, check_same_shape};
+use crate::error::{Error, Result, check_length};
+use crate::rng::philox4x32;
+
+impl<S: Scalar> Elementwise for Cpu<S> {
+    fn scale(&self, alpha: f64, x: &[S], out: &mut [S], write: Write) -> Result<()> {
+        check_length("out", out.len(), x.len())?;
+        let alpha = S::from_f64(alpha);
+        for_elements(out, |range, out| {
+            vectorized(
+                #[inline(always)]
+                || write_all(out, x[range].iter().map(|&x| alpha * x), write),
+            );
+        });
+        Ok(())
+    }
+
+    fn multiply(&self, x: &[S], y: &[S], out: &mut [S], write: Write) -> Result<()> {
+        check_length("y", y.len(), x.len())?;
+        check_length("out", out.len(), x.len())?;
+        for_elements(out, |range, out| {
+            vectorized(
+                #[inline(always)]
+                || write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
+            );
+        });
+        Ok(())
+    }
+
+    fn add_bias_activate(
+        &self,
+        bias: Option<&[S]>,
+        activation: Option<Activation>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_matrix_mut(&out)?;
+        check_length("bias", bias.map_or(out.cols, <[S]>::len), out.cols)?;
+        let zero = S::zero();
+        // Comparisons are written so that a NaN stays one: a diverged run must show.
+        match activation {
+            None => map_rows(bias, out, |x| x),
+            Some(Activation::Relu) => map_rows(bias, out, |x| if x < zero { zero } else { x }),
+            Some(Activation::LeakyRelu { slope }) => {
+                let slope = S::from_f64(slope);
+                map_rows(bias, out, |x| if x > zero { x } else { slope * x });
+            }
+            Some(Activation::Elu) => map_rows(bias, out, |x| if x > zero { x } else { x.exp_m1() }),
+        }
+        Ok(())
+    }
+
+    fn sum_rows(&self, x: Matrix<'_, Self>, out: &mut [S], write: Write) -> Result<()> {
+        check_matrix(&x)?;
+        check_length("out", out.len(), x.cols)?;
+        sum_over_rows(x.rows, x.cols, out, write, |rows, sum| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    let rows = &x.data[rows.start * x.cols..rows.end * x.cols];
+                    rows.chunks_exact(x.cols).for_each(|row| add_assign(sum, row));
+                },
+            );
+        });
+        Ok(())
+    }
+
+    fn dot(&self, x: &[S], y: Option<&[S]>, out: &mut [S]) -> Result<()> {
+        check_length("y", y.map_or(x.len(), <[S]>::len), x.len())?;
+        check_length("out", out.len(), 1)?;
+        let sum = sum_chunks(x.len(), DOT_CHUNK, |range| {
+            vectorized(
+                #[inline(always)]
+                || match y {
+                    Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.widen_f64() * y.widen_f64()),
+                    None => lane_sum(&x[range.clone()], &x[range], |x, _| x.widen_f64()),
+                },
+            )
+        });
+        out[0] = S::from_f64(sum);
+        Ok(())
+    }
+
+    fn scale_rows(
+        &self,
+        factor: &[S],
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_matrix(&x)?;
+        check_matrix_mut(&out)?;
+        check_same_shape("scale_rows", "x", x.shape(), "out", out.shape())?;
+        check_length("factor", factor.len(), x.rows)?;
+        let cols = x.cols;
+        for_rows(out.data, cols, |rows, out| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
+                    for ((out, x), &factor) in out.chunks_exact_mut(cols).zip(x).zip(&factor[rows]) {
+                        write_all(out, x.iter().map(|&x| factor * x), write);
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+
+    fn copy_columns(
+        &self,
+        x: Matrix<'_, Self>,
+        x_column: usize,
+        out: MatrixMut<'_, Self>,
+        out_column: usize,
+        n_columns: usize,
+        write: Write,
+    ) -> Result<()> {
+        check_matrix(&x)?;
+        check_matrix_mut(&out)?;
+        check_length("rows of out", out.rows, x.rows)?;
+        let x_columns = check_columns("x_column", x_column, n_columns, x.cols)?;
+        let out_columns = check_columns("out_column", out_column, n_columns, out.cols)?;
+        if n_columns == 0 {
+            return Ok(());
+        }
+        for_rows(out.data, out.cols, |rows, part| {
+            let x = x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (out, x) in part.chunks_exact_mut(out.cols).zip(x) {
+                        let x = x[x_columns.clone()].iter().copied();
+                        write_all(&mut out[out_columns.clone()], x, write);
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+
+    fn activate_backward(&self, activation: Activation, y: &[S], dx: &mut [S]) -> Result<()> {
+        check_length("dx", dx.len(), y.len())?;
+        let (zero, one) = (S::zero(), S::one());
+        match activation {
+            Activation::Relu => update(y, dx, |y, dx| if y > zero { dx } else { zero }),
+            Activation::LeakyRelu { slope } => {
+                let slope = S::from_f64(slope);
+                update(y, dx, |y, dx| if y > zero { dx } else { slope * dx });
+            }
+            // exp(x) is y + 1 on the negative side.
+            Activation::Elu => {
+                update(y, dx, |y, dx| if y > zero { dx } else { (y + one) * dx });
+            }
+        }
+        Ok(())
+    }
+
+    fn dropout(
+        &self,
+        p: f64,
+        seed: u64,
+        stream: u64,
+        rows: Option<&[u32]>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_matrix(&x)?;
+        check_matrix_mut(&out)?;
+        check_same_shape("dropout", "x", x.shape(), "out", out.shape())?;
+        check_length("rows", rows.map_or(x.rows, <[u32]>::len), x.rows)?;
+        if !(0.0..1.0).contains(&p) {
+            return Err(Error::invalid("p", p, "a probability: at least 0 and below 1"));
+        }
+        let mask = Mask { threshold: (p * 2f64.powi(32)) as u32, seed, stream };
+        let scale = S::from_f64(1.0 / (1.0 - p));
+        let cols = x.cols;
+        for_rows(out.data, cols, |range, out| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (i, out) in range.zip(out.chunks_exact_mut(cols)) {
+                        let x = &x.data[i * cols..][..cols];
+                        let row = rows.map_or(i as u32, |rows| rows[i]);
+                        mask.apply(row, scale, x, out);
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+}
+
+/// Which elements dropout keeps.
+struct Mask {
+    threshold: u32,
+    seed: u64,
+    stream: u64,
+}
+
+impl Mask {
+    /// `out[j] = scale · x[j]` if element `(row, j)` is kept, else 0.
+    #[inline(always)]
+    fn apply<S: Scalar>(&self, row: u32, scale: S, x: &[S], out: &mut [S]) {
+        // Words are drawn in blocks: counters enough to fill the widest vectors, then less waste at the row's end.
+        let n_wide = x.len() / 64 * 64;
+        let (x_wide, x_end) = x.split_at(n_wide);
+        let (out_wide, out_end) = out.split_at_mut(n_wide);
+        self.apply_blocks::<16, S>(row, 0, scale, x_wide, out_wide);
+        self.apply_blocks::<4, S>(row, n_wide as u32 / 4, scale, x_end, out_end);
+    }
+
+    /// The same for blocks of `4 · N` elements, the last of which may be shorter; `first` is the first counter.
+    #[inline(always)]
+    fn apply_blocks<const N: usize, S: Scalar>(
+        &self,
+        row: u32,
+        first: u32,
+        scale: S,
+        x: &[S],
+        out: &mut [S],
+    ) {
+        let blocks = out.chunks_mut(4 * N).zip(x.chunks(4 * N));
+        for (block, (out, x)) in (0..).zip(blocks) {
+            let words = self.words::<N>(row, first + block * N as u32);
+            for ((out, &x), &word) in out.iter_mut().zip(x).zip(words.as_flattened()) {
+                *out = if word >= self.threshold { x * scale } else { S::zero() };
+            }
+        }
+    }
+
+    /// The words of counters `first..first + N`.
+    #[inline(always)]
+    fn words<const N: usize>(&self, row: u32, first: u32) -> [[u32; 4]; N] {
+        let halves = |x: u64| [x as u32, (x >> 32) as u32];
+        let ([low, high], key) = (halves(self.stream), halves(self.seed));
+        let mut words = [[0; 4]; N];
+        for (words, counter) in words.iter_mut().zip(first..) {
+            *words = philox4x32([row, counter, low, high], key);
+        }
+        words
+    }
+}
+
+/// Elements of a chunk of a dot product.
+const DOT_CHUNK: usize = 1 << 12;
+
+/// `out[i, j] = f(out[i, j] + bias[j])`
+#[inline(always)]
+fn map_rows<S: Scalar>(bias: Option<&[S]>, out: MatrixMut<'_, Cpu<S>>, f: impl Fn(S) -> S + Sync) {
+    for_rows(out.data, out.cols, |_, rows| {
+        vectorized(
+            #[inline(always)]
+            || match bias {
+                None => rows.iter_mut().for_each(|out| *out = f(*out)),
+                Some(bias) => {
+                    for row in rows.chunks_exact_mut(bias.len()) {
+                        row.iter_mut().zip(bias).for_each(|(out, &bias)| *out = f(*out + bias));
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// `out[i] = f(y[i], out[i])`
+#[inline(always)]
+fn update<S: Scalar>(y: &[S], out: &mut [S], f: impl Fn(S, S) -> S + Sync) {
+    for_elements(out, |range, out| {
+        vectorized(
+            #[inline(always)]
+            || out.iter_mut().zip(&y[range]).for_each(|(out, &y)| *out = f(y, *out)),
+        );
+    });
+}
+
+/// `Σ_i f(x[i], y[i])` in a fixed number of lanes.
+#[inline(always)]
+fn lane_sum<S: Scalar>(x: &[S], y: &[S], f: impl Fn(S, S) -> f64) -> f64 {
+    const LANES: usize = 16;
+    let mut sum = [0.0; LANES];
+    let ((x, x_tail), (y, y_tail)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in x.iter().zip(y) {
+        for k in 0..LANES {
+            sum[k] += f(x[k], y[k]);
+        }
+    }
+    for (sum, (&x, &y)) in sum.iter_mut().zip(x_tail.iter().zip(y_tail)) {
+        *sum += f(x, y);
+    }
+    sum.into_iter().sum()
+}
+
+/// Columns `column..column + n_columns`; an error if a matrix of `cols` columns has not all of them.
+fn check_columns(
+    argument: &'static str,
+    column: usize,
+    n_columns: usize,
+    cols: usize,
+) -> Result<Range<usize>> {
+    match column.checked_add(n_columns) {
+        Some(end) if end <= cols => Ok(column..end),
+        _ => Err(Error::invalid(argument, column, format!("{n_columns} columns from it within {cols}"))),
+    }
+}

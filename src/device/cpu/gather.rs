@@ -1,1 +1,170 @@
+//! Gather and scatter of rows on the CPU.
+//!
+//! Bound by memory: a row is read once and written once. Rows go to tasks in equal numbers; a row further on is
+//! prefetched, as the hardware cannot guess where it is.
 
+use std::any::TypeId;
+use std::ops::Range;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::parallel::{
+    TASK_ELEMENTS, add_assign, check_index, check_matrix, check_matrix_mut, for_rows, vectorized,
+};
+use crate::device::{Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_matrix_length};
+use crate::error::{Result, check_length};
+
+impl<S: Scalar> Gather for Cpu<S> {
+    fn gather<E: FeatureElement>(
+        &self,
+        table: &[E],
+        n_table: usize,
+        index: &[u32],
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_matrix_mut(&out)?;
+        check_length("index", index.len(), out.rows)?;
+        check_matrix_length(table.len(), n_table, out.cols)?;
+        check_index("index", index, n_table)?;
+        let (data, dim) = (out.data, out.cols);
+        if let Some(table) = cast::<E, S>(table) {
+            gather_rows(table, index, data, dim, |row, out| out.copy_from_slice(row));
+        } else if let (Some(table), true) = (cast::<E, f16>(table), is::<S, f32>()) {
+            gather_rows(table, index, bytemuck::cast_slice_mut(data), dim, widen_f16);
+        } else if let (Some(table), true) = (cast::<E, bf16>(table), is::<S, f32>()) {
+            gather_rows(table, index, bytemuck::cast_slice_mut(data), dim, widen_bf16);
+        } else {
+            gather_rows(table, index, data, dim, |row, out| {
+                out.iter_mut().zip(row).for_each(|(out, value)| *out = S::from_f64(value.widen_f64()));
+            });
+        }
+        Ok(())
+    }
+
+    fn scatter_add(&self, x: Matrix<'_, Self>, index: &[u32], out: MatrixMut<'_, Self>) -> Result<()> {
+        check_matrix(&x)?;
+        check_matrix_mut(&out)?;
+        check_length("index", index.len(), x.rows)?;
+        check_length("columns of out", out.cols, x.cols)?;
+        check_index("index", index, out.rows)?;
+        let dim = x.cols;
+        if x.data.is_empty() {
+            return Ok(());
+        }
+        // Each task owns a range of destinations and looks through all of `index` for them: no atomics, and every
+        // destination's rows come in order.
+        let n_tasks = if x.data.len() <= TASK_ELEMENTS { 1 } else { rayon::current_num_threads() };
+        let rows_per_task = out.rows.div_ceil(n_tasks);
+        let run = |task: usize, part: &mut [S]| {
+            let first = task * rows_per_task;
+            let n_rows = part.len() / dim;
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (&i, row) in index.iter().zip(x.data.chunks_exact(dim)) {
+                        let i = (i as usize).wrapping_sub(first);
+                        if i < n_rows {
+                            add_assign(&mut part[i * dim..][..dim], row);
+                        }
+                    }
+                },
+            );
+        };
+        if n_tasks == 1 {
+            run(0, out.data);
+        } else {
+            out.data.par_chunks_mut(rows_per_task * dim).enumerate().for_each(|(task, part)| run(task, part));
+        }
+        Ok(())
+    }
+}
+
+/// Whether two types are the same.
+fn is<A: 'static, B: 'static>() -> bool {
+    TypeId::of::<A>() == TypeId::of::<B>()
+}
+
+/// `slice` as a slice of `B`, if that is what it is.
+fn cast<A: Element, B: Element>(slice: &[A]) -> Option<&[B]> {
+    is::<A, B>().then(|| bytemuck::cast_slice(slice))
+}
+
+/// `convert(table[index[i], :], out[i, :])`; all of `index` is in range.
+#[inline(always)]
+fn gather_rows<E: Element, S: Element>(
+    table: &[E],
+    index: &[u32],
+    out: &mut [S],
+    dim: usize,
+    convert: impl Fn(&[E], &mut [S]) + Sync,
+) {
+    for_rows(out, dim, |rows: Range<usize>, out| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (&i, out) in index[rows].iter().zip(out.chunks_exact_mut(dim)) {
+                    convert(&table[i as usize * dim..][..dim], out);
+                }
+            },
+        );
+    });
+}
+
+/// Exact. In integer and float operations that every vector unit has, rather than one conversion instruction that some
+/// have; without branches, and without subnormal `f32`s, which are slow.
+#[inline(always)]
+fn widen_f16(row: &[f16], out: &mut [f32]) {
+    // The exponents' biases differ by 127 − 15.
+    const REBIAS: u32 = 112 << 23;
+    // 2^-14, the smallest normal f16.
+    const SMALLEST: u32 = 113 << 23;
+    for (out, value) in out.iter_mut().zip(row) {
+        let bits = u32::from(value.to_bits());
+        let magnitude = (bits & 0x7fff) << 13;
+        let sign = (bits & 0x8000) << 16;
+        let normal = magnitude + REBIAS;
+        // Infinity and NaN: the largest exponent stays the largest.
+        let special = normal + REBIAS;
+        // Subnormal: the mantissa as a fraction of 2^-14, by taking an implicit one away.
+        let subnormal = (f32::from_bits(magnitude + SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
+        let exponent = bits & 0x7c00;
+        let finite = if exponent == 0 { subnormal } else { normal };
+        *out = f32::from_bits(sign | if exponent == 0x7c00 { special } else { finite });
+    }
+}
+
+/// Exact: a bf16 is the upper half of an f32.
+#[inline(always)]
+fn widen_bf16(row: &[bf16], out: &mut [f32]) {
+    for (out, value) in out.iter_mut().zip(row) {
+        *out = f32::from_bits(u32::from(value.to_bits()) << 16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_widens_exactly() {
+        let bits: Vec<u16> = (0..=u16::MAX).collect();
+        let mut out = vec![0f32; bits.len()];
+        widen_f16(bytemuck::cast_slice(&bits), &mut out);
+        for (&bits, out) in bits.iter().zip(&out) {
+            let expected = f16::from_bits(bits).to_f32();
+            assert!(
+                out.to_bits() == expected.to_bits() || out.is_nan() && expected.is_nan(),
+                "{bits:#x}: {out}"
+            );
+        }
+        widen_bf16(bytemuck::cast_slice(&bits), &mut out);
+        for (&bits, out) in bits.iter().zip(&out) {
+            let expected = bf16::from_bits(bits).to_f32();
+            assert!(
+                out.to_bits() == expected.to_bits() || out.is_nan() && expected.is_nan(),
+                "{bits:#x}: {out}"
+            );
+        }
+    }
+}

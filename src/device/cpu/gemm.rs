@@ -1,1 +1,173 @@
+//! Dense products on the CPU: blocks of rows, or of the inner dimension, each given whole to the `gemm` crate.
+//!
+//! The products of training have one very long dimension, the vertices. Where it is a dimension of the result, tasks
+//! take blocks of its rows. Where it is the inner one (a weight's gradient), tasks take blocks of it, and the blocks'
+//! products are added in order. Blocks depend on the shapes alone: the same result for any number of threads.
 
+use rayon::prelude::*;
+
+use super::parallel::{add_assign, check_matrix, check_matrix_mut, for_rows, write_all};
+use crate::device::{Cpu, Gemm, Matrix, MatrixMut, Scalar, Write};
+use crate::error::{Error, Result};
+
+impl<S: Scalar> Gemm for Cpu<S> {
+    fn gemm(
+        &self,
+        a: Matrix<'_, Self>,
+        transpose_a: bool,
+        b: Matrix<'_, Self>,
+        transpose_b: bool,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_matrix(&a)?;
+        check_matrix(&b)?;
+        check_matrix_mut(&out)?;
+        let (a, b) = (Operand::new(&a, transpose_a), Operand::new(&b, transpose_b));
+        let mismatch = |left_name, left, right_name, right| {
+            Err(Error::ShapeMismatch { op: "gemm", left_name, left, right_name, right })
+        };
+        if a.cols != b.rows {
+            return mismatch("op(a)", [a.rows, a.cols], "op(b)", [b.rows, b.cols]);
+        }
+        if out.shape() != [a.rows, b.cols] {
+            return mismatch("out", out.shape(), "op(a) · op(b)", [a.rows, b.cols]);
+        }
+        let (m, k, n) = (a.rows, a.cols, b.cols);
+        if m == 0 || n == 0 {
+            return Ok(());
+        }
+        let flops = 2.0 * m as f64 * k as f64 * n as f64;
+        if k >= 2 * MIN_INNER_BLOCK && m.saturating_mul(n) <= MAX_PARTS {
+            let block = k.div_ceil(MAX_INNER_BLOCKS).max(MIN_INNER_BLOCK);
+            inner_blocks(a, b, out.data, write, block);
+        } else {
+            let block = if flops <= SMALL { m } else { m.div_ceil(64).clamp(MIN_ROWS, MAX_ROWS) };
+            row_blocks(a, b, out.data, write, block);
+        }
+        Ok(())
+    }
+}
+
+/// Products of fewer floating-point operations are computed by the calling thread.
+const SMALL: f64 = 2e6;
+
+/// Rows of a block: the fewer, the more tasks, but each packs the right operand for itself.
+const MIN_ROWS: usize = 128;
+const MAX_ROWS: usize = 1024;
+
+/// Blocks of the inner dimension are at least this long, and at most so many. Each has a result of its own, of at most
+/// so many elements; a larger result has rows enough to share out.
+const MIN_INNER_BLOCK: usize = 4096;
+const MAX_INNER_BLOCKS: usize = 64;
+const MAX_PARTS: usize = 1 << 18;
+
+/// A matrix, or its transpose, or a part of either.
+#[derive(Clone, Copy)]
+struct Operand<'a, S> {
+    data: &'a [S],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+impl<'a, S: Scalar> Operand<'a, S> {
+    fn new(x: &Matrix<'a, Cpu<S>>, transpose: bool) -> Self {
+        let plain = Operand { data: x.data, rows: x.rows, cols: x.cols, row_stride: x.cols, col_stride: 1 };
+        if transpose { plain.transposed() } else { plain }
+    }
+
+    fn transposed(self) -> Self {
+        Operand {
+            data: self.data,
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+        }
+    }
+
+    /// Rows `first..` of at most `count` rows.
+    fn rows(self, first: usize, count: usize) -> Self {
+        let rows = count.min(self.rows - first);
+        Operand { data: &self.data[first * self.row_stride..], rows, ..self }
+    }
+
+    /// Columns `first..` of at most `count` columns.
+    fn cols(self, first: usize, count: usize) -> Self {
+        self.transposed().rows(first, count).transposed()
+    }
+
+    /// Whether every element is inside of `data`.
+    fn is_inside(&self) -> bool {
+        let last = |count: usize, stride: usize| count.saturating_sub(1) * stride;
+        self.rows == 0
+            || self.cols == 0
+            || last(self.rows, self.row_stride) + last(self.cols, self.col_stride) < self.data.len()
+    }
+}
+
+/// `out (= | +=) a · b`, each block of rows of `out` by one task.
+fn row_blocks<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write, block: usize) {
+    let multiply_block = |i: usize, out: &mut [S]| multiply(a.rows(i * block, block), b, out, write);
+    if block >= a.rows {
+        multiply_block(0, out);
+    } else {
+        out.par_chunks_mut(block * b.cols).enumerate().for_each(|(i, out)| multiply_block(i, out));
+    }
+}
+
+/// `out (= | +=) a · b`, each block of the inner dimension by one task.
+fn inner_blocks<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write, block: usize) {
+    let n_blocks = a.cols.div_ceil(block);
+    let mut parts = vec![S::zero(); n_blocks * out.len()];
+    parts.par_chunks_mut(out.len()).enumerate().for_each(|(i, part)| {
+        multiply(a.cols(i * block, block), b.rows(i * block, block), part, Write::Assign);
+    });
+    let (len, cols) = (out.len(), b.cols);
+    for_rows(out, cols, |rows, out| {
+        let elements = rows.start * cols..rows.end * cols;
+        let (total, others) = parts.split_at(len);
+        let mut total = total[elements.clone()].to_vec();
+        others.chunks_exact(len).for_each(|part| add_assign(&mut total, &part[elements.clone()]));
+        write_all(out, total.into_iter(), write);
+    });
+}
+
+/// `out (= | +=) a · b` on this thread.
+fn multiply<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write) {
+    assert!(a.cols == b.rows && out.len() == a.rows * b.cols && a.is_inside() && b.is_inside());
+    if a.cols == 0 {
+        if write == Write::Assign {
+            out.fill(S::zero());
+        }
+        return;
+    }
+    // SAFETY: by the assertion above, all elements that the shapes and strides address lie inside of `a.data`,
+    // `b.data` and `out`; `out` is borrowed exclusively, so it overlaps neither. Strides are lengths of slices or 1 and
+    // fit an isize. `S` is f32 or f64 (`Scalar` has no other implementor in this crate, and gemm panics on others).
+    unsafe {
+        gemm::gemm(
+            a.rows,
+            b.cols,
+            a.cols,
+            out.as_mut_ptr(),
+            1,
+            b.cols as isize,
+            write == Write::Add,
+            a.data.as_ptr(),
+            a.col_stride as isize,
+            a.row_stride as isize,
+            b.data.as_ptr(),
+            b.col_stride as isize,
+            b.row_stride as isize,
+            S::one(),
+            S::one(),
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}

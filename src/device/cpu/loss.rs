@@ -1,1 +1,109 @@
+//! Log-softmax and negative log-likelihood on the CPU. A row's logits are read twice, from the first cache the second
+//! time; nothing of the size of the logits is written in the forward pass.
 
+use std::ops::Range;
+
+use super::parallel::{Even, check_matrix, check_matrix_mut, for_parts, for_rows, vectorized};
+use crate::device::{Cpu, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_same_shape};
+use crate::error::{Error, Result, check_length};
+
+impl<S: Scalar> Loss for Cpu<S> {
+    fn log_softmax_nll(
+        &self,
+        logits: Matrix<'_, Self>,
+        labels: &[i32],
+        lse: &mut [S],
+        loss: &mut [S],
+    ) -> Result<()> {
+        check_matrix(&logits)?;
+        check_labels(labels, logits.rows, logits.cols)?;
+        check_length("lse", lse.len(), logits.rows)?;
+        check_length("loss", loss.len(), logits.rows)?;
+        let n_class = logits.cols;
+        let work = Even(n_class * EXP_COST + 1);
+        for_parts(
+            &work,
+            0..logits.rows,
+            (lse, loss),
+            &|rows: Range<usize>, (lse, loss): (&mut [S], &mut [S])| {
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        for (i, (lse, loss)) in rows.zip(lse.iter_mut().zip(loss)) {
+                            let row = &logits.data[i * n_class..][..n_class];
+                            *lse = log_sum_exp(row);
+                            *loss = match labels[i] {
+                                IGNORED => S::zero(),
+                                label => *lse - row[label as usize],
+                            };
+                        }
+                    },
+                );
+            },
+        );
+        Ok(())
+    }
+
+    fn log_softmax_nll_backward(
+        &self,
+        logits: Matrix<'_, Self>,
+        labels: &[i32],
+        lse: &[S],
+        factor: f64,
+        dloss: &[S],
+        dlogits: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_matrix(&logits)?;
+        check_matrix_mut(&dlogits)?;
+        check_same_shape("log_softmax_nll_backward", "logits", logits.shape(), "dlogits", dlogits.shape())?;
+        check_labels(labels, logits.rows, logits.cols)?;
+        check_length("lse", lse.len(), logits.rows)?;
+        check_length("dloss", dloss.len(), 1)?;
+        let factor = S::from_f64(factor) * dloss[0];
+        let n_class = logits.cols;
+        for_rows(dlogits.data, n_class, |rows, out| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (i, out) in rows.zip(out.chunks_exact_mut(n_class)) {
+                        if labels[i] == IGNORED {
+                            out.fill(S::zero());
+                            continue;
+                        }
+                        for (out, &x) in out.iter_mut().zip(&logits.data[i * n_class..][..n_class]) {
+                            *out = factor * (x - lse[i]).exp();
+                        }
+                        out[labels[i] as usize] -= factor;
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+}
+
+/// An exponential costs about as much as moving this many scalars.
+const EXP_COST: usize = 8;
+
+/// `ln Σ exp(x)`, shifted by the maximum so that no exponential overflows and one of them is 1. NaN if any is.
+#[inline(always)]
+fn log_sum_exp<S: Scalar>(row: &[S]) -> S {
+    let max = row.iter().fold(S::neg_infinity(), |max, &x| if x > max { x } else { max });
+    let sum: S = row.iter().map(|&x| (x - max).exp()).sum();
+    max + sum.ln()
+}
+
+/// `Ok` if there is a label a row, each a class or ignored.
+fn check_labels(labels: &[i32], n: usize, n_class: usize) -> Result<()> {
+    check_length("labels", labels.len(), n)?;
+    let is_valid = |label: i32| label == IGNORED || usize::try_from(label).is_ok_and(|label| label < n_class);
+    match labels.iter().position(|&label| !is_valid(label)) {
+        None => Ok(()),
+        Some(position) => Err(Error::IndexOutOfRange {
+            array: "labels",
+            position: position as u64,
+            value: i64::from(labels[position]),
+            limit: n_class as u64,
+        }),
+    }
+}

@@ -7,6 +7,7 @@ mod gather;
 mod gemm;
 mod loss;
 mod optimizer;
+mod parallel;
 mod sample;
 mod sddmm;
 mod spmm;

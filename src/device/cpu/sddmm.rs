@@ -1,1 +1,100 @@
+//! A value per edge on the CPU: dot products of the rows at its two ends.
+//!
+//! Rows go to tasks balanced by entries; the destination's row stays in the first cache while the sources' rows pass
+//! by. A dot product runs in a fixed number of lanes, whatever the vectors' width: the same result on every machine.
 
+use std::ops::Range;
+
+use super::parallel::{
+    ByEdges, Split, check_csr, check_matrix, check_no_edge, for_parts, vectorized, write_all,
+};
+use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_same_shape};
+use crate::error::{Error, Result, check_length};
+
+impl<S: Scalar> Sddmm for Cpu<S> {
+    fn sddmm_dot(
+        &self,
+        a: Csr<'_, Self>,
+        x: Matrix<'_, Self>,
+        y: Matrix<'_, Self>,
+        heads: usize,
+        out: &mut [S],
+        write: Write,
+    ) -> Result<()> {
+        check_csr(&a)?;
+        check_no_edge(&a)?;
+        check_matrix(&x)?;
+        check_matrix(&y)?;
+        check_same_shape("sddmm_dot", "x", x.shape(), "required", [a.n_cols, x.cols])?;
+        check_same_shape("sddmm_dot", "y", y.shape(), "required", [a.n_rows, x.cols])?;
+        if heads == 0 || !x.cols.is_multiple_of(heads) {
+            return Err(Error::invalid("heads", heads, format!("a divisor of the {} columns", x.cols)));
+        }
+        check_length("out", out.len(), a.indices.len() * heads)?;
+        let (width, dim) = (x.cols, x.cols / heads);
+        let work = ByEdges { indptr: a.indptr, dim: width.max(heads) };
+        let out = Edges { indptr: a.indptr, data: out, heads };
+        for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    let mut out = out.data.chunks_exact_mut(heads);
+                    for i in range {
+                        let y = &y.data[i * width..][..width];
+                        for &j in &a.indices[a.indptr[i] as usize..a.indptr[i + 1] as usize] {
+                            let x = &x.data[j as usize * width..][..width];
+                            let Some(out) = out.next() else { return };
+                            let values = (0..heads).map(|h| dot(&x[h * dim..][..dim], &y[h * dim..][..dim]));
+                            write_all(out, values, write);
+                        }
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+}
+
+/// Values at entries as output: items are rows.
+struct Edges<'a, S> {
+    indptr: &'a [u32],
+    data: &'a mut [S],
+    heads: usize,
+}
+
+impl<S: Send> Split for Edges<'_, S> {
+    fn split(self, at: usize) -> (Self, Self) {
+        let n_head = (self.indptr[at] - self.indptr[0]) as usize * self.heads;
+        let (head, tail) = self.data.split_at_mut(n_head);
+        (
+            Edges { indptr: &self.indptr[..=at], data: head, heads: self.heads },
+            Edges { indptr: &self.indptr[at..], data: tail, heads: self.heads },
+        )
+    }
+}
+
+/// Lanes of a dot product: two of the widest vectors of f32, so that additions overlap.
+const LANES: usize = 32;
+
+/// `Σ_k x[k] · y[k]`: lane l sums the k with k mod LANES = l, then lanes are added pairwise.
+#[inline(always)]
+fn dot<S: Scalar>(x: &[S], y: &[S]) -> S {
+    let mut sum = [S::zero(); LANES];
+    let ((x, x_tail), (y, y_tail)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    for (x, y) in x.iter().zip(y) {
+        for k in 0..LANES {
+            sum[k] += x[k] * y[k];
+        }
+    }
+    for (sum, (&x, &y)) in sum.iter_mut().zip(x_tail.iter().zip(y_tail)) {
+        *sum += x * y;
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for k in 0..width {
+            sum[k] += sum[k + width];
+        }
+        width /= 2;
+    }
+    sum[0]
+}

@@ -1,1 +1,348 @@
+//! Sparse times dense on the CPU.
+//!
+//! Rows go to tasks balanced by entries. A row is computed in tiles of columns whose sums stay in registers: per entry
+//! and tile one load and one addition a vector, and one store a row. Rows of `x` that come later are prefetched, as
+//! the hardware cannot guess where they are. Sums run in the entries' order: the same result for any number of threads.
 
+use std::ops::Range;
+
+use super::parallel::{
+    ByEdges, Rows, Tile, check_csr, check_matrix, check_matrix_mut, check_no_edge, for_elements, for_parts,
+    for_tiles, vectorized, write_all,
+};
+use crate::device::{Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_same_shape};
+use crate::error::{Error, Result, check_length};
+
+impl<S: Scalar> Spmm for Cpu<S> {
+    fn spmm(
+        &self,
+        a: Csr<'_, Self>,
+        weights: Weights<'_, Self>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_operands("spmm", &a, &x, &out)?;
+        for (name, factor, expected) in [
+            ("edge weights", weights.edge, a.indices.len()),
+            ("row factors", weights.row, a.n_rows),
+            ("column factors", weights.column, a.n_cols),
+        ] {
+            check_length(name, factor.map_or(expected, <[S]>::len), expected)?;
+        }
+        let dim = x.cols;
+        let work = ByEdges { indptr: a.indptr, dim };
+        let rows = Rows { data: out.data, cols: dim };
+        let product = Product {
+            indptr: a.indptr,
+            indices: a.indices,
+            positions: a.edge,
+            edge: weights.edge,
+            row: weights.row,
+            column: weights.column,
+            x: x.data,
+            write,
+        };
+        if weights.edge.is_none() && weights.column.is_none() {
+            for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+                product.rows::<false>(range, out);
+            });
+        } else {
+            for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+                product.rows::<true>(range, out);
+            });
+        }
+        Ok(())
+    }
+
+    fn spmm_max(
+        &self,
+        a: Csr<'_, Self>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        argmax: &mut [u32],
+    ) -> Result<()> {
+        check_operands("spmm_max", &a, &x, &out)?;
+        check_no_edge(&a)?;
+        check_length("argmax", argmax.len(), out.data.len())?;
+        let dim = x.cols;
+        let work = ByEdges { indptr: a.indptr, dim };
+        let rows = (Rows { data: out.data, cols: dim }, Rows { data: argmax, cols: dim });
+        for_parts(
+            &work,
+            0..a.n_rows,
+            rows,
+            &|range: Range<usize>, (out, argmax): (Rows<'_, S>, Rows<'_, u32>)| {
+                if dim == 0 {
+                    return;
+                }
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        let rows = out.data.chunks_exact_mut(dim).zip(argmax.data.chunks_exact_mut(dim));
+                        for (i, (out, argmax)) in range.zip(rows) {
+                            let first = a.indptr[i];
+                            let indices = &a.indices[first as usize..a.indptr[i + 1] as usize];
+                            for_tiles(dim, &mut MaxRow { x: x.data, indices, first, out, argmax });
+                        }
+                    },
+                );
+            },
+        );
+        Ok(())
+    }
+
+    fn spmm_max_backward(
+        &self,
+        a: Csr<'_, Self>,
+        argmax: &[u32],
+        dout: Matrix<'_, Self>,
+        dx: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_operands("spmm_max_backward", &a, &dout, &dx)?;
+        check_length("argmax", argmax.len(), dout.data.len())?;
+        let Some(edge) = a.edge else {
+            return Err(Error::invalid("edge", "absent", "the positions that a transpose has"));
+        };
+        let dim = dout.cols;
+        let work = ByEdges { indptr: a.indptr, dim };
+        let rows = Rows { data: dx.data, cols: dim };
+        for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, dx: Rows<'_, S>| {
+            if dim == 0 {
+                return;
+            }
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (j, dx) in range.zip(dx.data.chunks_exact_mut(dim)) {
+                        let entries = a.indptr[j] as usize..a.indptr[j + 1] as usize;
+                        let (indices, edge) = (&a.indices[entries.clone()], &edge[entries]);
+                        for_tiles(
+                            dim,
+                            &mut MaxBackwardRow { indices, edge, argmax, dout: dout.data, write, dx },
+                        );
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+
+    fn transpose(
+        &self,
+        a: Csr<'_, Self>,
+        indptr: &mut [u32],
+        indices: &mut [u32],
+        edge: &mut [u32],
+    ) -> Result<()> {
+        check_csr(&a)?;
+        check_no_edge(&a)?;
+        check_length("indptr of the transpose", indptr.len(), a.n_cols + 1)?;
+        check_length("indices of the transpose", indices.len(), a.indices.len())?;
+        check_length("edge of the transpose", edge.len(), a.indices.len())?;
+        // A counting sort by column. `indptr[j + 1]` first counts column j, then is where its next entry goes, and
+        // ends as where its entries end.
+        indptr.fill(0);
+        let (_, next) = indptr.split_at_mut(1);
+        for &j in a.indices {
+            next[j as usize] += 1;
+        }
+        let mut begin = 0;
+        for next in next.iter_mut() {
+            (*next, begin) = (begin, begin + *next);
+        }
+        for i in 0..a.n_rows {
+            let entries = a.indptr[i]..a.indptr[i + 1];
+            for (e, &j) in entries.clone().zip(&a.indices[entries.start as usize..entries.end as usize]) {
+                let position = next[j as usize] as usize;
+                next[j as usize] += 1;
+                indices[position] = i as u32;
+                edge[position] = e;
+            }
+        }
+        Ok(())
+    }
+
+    fn inverse_degree(&self, indptr: &[u32], offset: f64, out: &mut [S]) -> Result<()> {
+        check_length("indptr", indptr.len(), out.len() + 1)?;
+        for_elements(out, |range, out| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    let (begins, ends) = (&indptr[range.clone()], &indptr[range.start + 1..]);
+                    for (out, (&begin, &end)) in out.iter_mut().zip(begins.iter().zip(ends)) {
+                        let degree = f64::from(end.saturating_sub(begin)) + offset;
+                        *out = S::from_f64(if degree == 0.0 { 0.0 } else { 1.0 / degree });
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+}
+
+/// `Ok` if `x: [n_cols, dim]` and `out: [n_rows, dim]`, and the arrays of all fit together.
+fn check_operands<S: Scalar>(
+    op: &'static str,
+    a: &Csr<'_, Cpu<S>>,
+    x: &Matrix<'_, Cpu<S>>,
+    out: &MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_csr(a)?;
+    check_matrix(x)?;
+    check_matrix_mut(out)?;
+    check_same_shape(op, "dense operand", x.shape(), "required", [a.n_cols, x.cols])?;
+    check_same_shape(op, "out", out.shape(), "required", [a.n_rows, x.cols])
+}
+
+/// Columns `column..column + W` of row `j`. Panics if they are not inside `x`.
+#[inline(always)]
+fn row_tile<T, const W: usize>(x: &[T], dim: usize, j: u32, column: usize) -> &[T; W] {
+    let begin = j as usize * dim + column;
+    match x.get(begin..).and_then(<[T]>::first_chunk) {
+        Some(tile) => tile,
+        None => column_out_of_range(j),
+    }
+}
+
+#[cold]
+fn column_out_of_range(j: u32) -> ! {
+    panic!("column {j} of a sparse matrix is out of range");
+}
+
+/// What `out (= | +=) A x` reads: the arrays of a [`Csr`], its [`Weights`] and `x`.
+struct Product<'a, S> {
+    indptr: &'a [u32],
+    indices: &'a [u32],
+    positions: Option<&'a [u32]>,
+    edge: Option<&'a [S]>,
+    row: Option<&'a [S]>,
+    column: Option<&'a [S]>,
+    x: &'a [S],
+    write: Write,
+}
+
+impl<S: Scalar> Product<'_, S> {
+    /// Rows `range` of the product. Without `WEIGHTED`, there are no factors that differ within a row.
+    fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
+        if out.cols == 0 {
+            return;
+        }
+        vectorized(
+            #[inline(always)]
+            || {
+                for (i, row) in range.zip(out.data.chunks_exact_mut(out.cols)) {
+                    let entries = self.indptr[i] as usize..self.indptr[i + 1] as usize;
+                    let factor = self.row.map(|row| row[i]);
+                    for_tiles(
+                        out.cols,
+                        &mut SumRow::<S, WEIGHTED> { product: self, entries, factor, out: row },
+                    );
+                }
+            },
+        );
+    }
+
+    /// The factors of entry `e` in column `j` that differ within a row.
+    #[inline(always)]
+    fn weight(&self, e: usize, j: u32) -> S {
+        let factor = self.column.map_or(S::one(), |factors| factors[j as usize]);
+        match self.edge {
+            Some(edge) => factor * edge[self.positions.map_or(e, |positions| positions[e] as usize)],
+            None => factor,
+        }
+    }
+}
+
+/// One row of `out (= | +=) A x`.
+struct SumRow<'a, S, const WEIGHTED: bool> {
+    product: &'a Product<'a, S>,
+    entries: Range<usize>,
+    factor: Option<S>,
+    out: &'a mut [S],
+}
+
+impl<S: Scalar, const WEIGHTED: bool> Tile for SumRow<'_, S, WEIGHTED> {
+    #[inline(always)]
+    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+        let (dim, product) = (self.out.len(), self.product);
+        let mut sum = [S::zero(); W];
+        for (e, &j) in self.entries.clone().zip(&product.indices[self.entries.clone()]) {
+            let x = row_tile::<S, W>(product.x, dim, j, column);
+            if WEIGHTED {
+                let weight = product.weight(e, j);
+                for k in 0..W {
+                    sum[k] += weight * x[k];
+                }
+            } else {
+                for k in 0..W {
+                    sum[k] += x[k];
+                }
+            }
+        }
+        if let (Some(factor), false) = (self.factor, self.entries.is_empty()) {
+            sum.iter_mut().for_each(|sum| *sum *= factor);
+        }
+        write_all(&mut self.out[column + skip..column + W], sum[skip..].iter().copied(), product.write);
+    }
+}
+
+/// One row of the maximum and of where it is attained; `first` is the position of the row's first entry.
+struct MaxRow<'a, S> {
+    x: &'a [S],
+    indices: &'a [u32],
+    first: u32,
+    out: &'a mut [S],
+    argmax: &'a mut [u32],
+}
+
+impl<S: Scalar> Tile for MaxRow<'_, S> {
+    #[inline(always)]
+    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+        let dim = self.out.len();
+        let (mut max, mut argmax) = ([S::zero(); W], [u32::MAX; W]);
+        if let Some((&j, others)) = self.indices.split_first() {
+            max = *row_tile::<S, W>(self.x, dim, j, column);
+            argmax = [self.first; W];
+            for (e, &j) in (self.first + 1..).zip(others) {
+                let x = row_tile::<S, W>(self.x, dim, j, column);
+                for k in 0..W {
+                    // Strictly greater, so that the first of equals stays; or the first number after NaNs.
+                    let greater = (x[k] > max[k]) | (max[k].is_nan() & !x[k].is_nan());
+                    max[k] = if greater { x[k] } else { max[k] };
+                    argmax[k] = if greater { e } else { argmax[k] };
+                }
+            }
+        }
+        let columns = column + skip..column + W;
+        self.out[columns.clone()].copy_from_slice(&max[skip..]);
+        self.argmax[columns].copy_from_slice(&argmax[skip..]);
+    }
+}
+
+/// One row of the gradient of the maximum: `indices` and `edge` are those of the row of the transpose.
+struct MaxBackwardRow<'a, S> {
+    indices: &'a [u32],
+    edge: &'a [u32],
+    argmax: &'a [u32],
+    dout: &'a [S],
+    write: Write,
+    dx: &'a mut [S],
+}
+
+impl<S: Scalar> Tile for MaxBackwardRow<'_, S> {
+    #[inline(always)]
+    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+        let dim = self.dx.len();
+        let mut sum = [S::zero(); W];
+        for (&i, &e) in self.indices.iter().zip(self.edge) {
+            let argmax = row_tile::<u32, W>(self.argmax, dim, i, column);
+            let dout = row_tile::<S, W>(self.dout, dim, i, column);
+            for k in 0..W {
+                sum[k] += if argmax[k] == e { dout[k] } else { S::zero() };
+            }
+        }
+        write_all(&mut self.dx[column + skip..column + W], sum[skip..].iter().copied(), self.write);
+    }
+}

@@ -1,0 +1,252 @@
+//! `cohop train`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+
+use super::progress::Progress;
+use super::{Global, output};
+use crate::data::{self, Dataset, FeatureDtype, SbmData};
+use crate::device::{Cpu, LaborIterations, Method};
+use crate::error::Result;
+use crate::nn::{ModelConfig, ModelKind, OptimizerConfig};
+use crate::rng::Kappa;
+use crate::sample::{Fanouts, SamplerConfig};
+use crate::train::{EvalMode, TrainConfig, Trainer};
+
+/// Train a node classifier
+///
+/// Without options: a two-layer GraphSAGE on the built-in data set `sbm`, which has 8 classes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cohop train
+  cohop train --model gin --fanouts 15,10,5 --layers 3 --json
+  cohop train --data ../shared/data/cora.npz --model gcn --sampler full --row-normalize
+  cohop train --epochs 20 --checkpoint run1 && cohop train --resume --epochs 40 --checkpoint run1")]
+pub(super) struct TrainArgs {
+    /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
+    #[arg(long, default_value = "sbm")]
+    data: String,
+    /// Which of several published splits to use
+    #[arg(long, value_name = "K")]
+    split: Option<usize>,
+    /// The layer to stack
+    #[arg(long, value_enum, default_value_t = ModelName::Sage)]
+    model: ModelName,
+    /// Number of layers
+    #[arg(long, default_value_t = 2)]
+    layers: usize,
+    /// Width of the hidden layers [default: 64; gcn on full neighbourhoods: 16]
+    #[arg(long)]
+    hidden: Option<usize>,
+    /// Scale each feature row to sum 1
+    #[arg(long)]
+    row_normalize: bool,
+    /// Dropout before each layer but the first; for gcn before the first too [default: 0.3; gcn: 0.5]
+    #[arg(long)]
+    dropout: Option<f64>,
+    /// Dropout of the input [default: 0; gcn: that of --dropout]
+    #[arg(long)]
+    input_dropout: Option<f64>,
+    /// Learning rate of Adam
+    #[arg(long, default_value_t = 0.01)]
+    lr: f64,
+    /// Weight decay, added to the gradient (L2) [default: 0; gcn: 5e-4]
+    #[arg(long)]
+    weight_decay: Option<f64>,
+    /// Which parameters decay [default: all; gcn: first-layer]
+    #[arg(long, value_enum)]
+    decay: Option<DecayScope>,
+    /// Number of epochs [default: 10; full-batch: 200]
+    #[arg(long)]
+    epochs: Option<u64>,
+    /// Stop after so many epochs without a better validation accuracy
+    #[arg(long, value_name = "EPOCHS")]
+    patience: Option<u64>,
+    /// How neighbourhoods are sampled; full without --batch-size trains on the whole graph at once
+    #[arg(long, value_enum, default_value_t = SamplerName::Neighbor)]
+    sampler: SamplerName,
+    /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
+    #[arg(long, value_name = "K,K,...")]
+    fanouts: Option<Fanouts>,
+    /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
+    /// How many consecutive minibatches are sampled alike: a number or inf
+    #[arg(long, default_value = "1", value_name = "N")]
+    kappa: Kappa,
+    /// What features are held in; they are widened when a batch is sliced
+    #[arg(long, value_name = "f32|f16|bf16")]
+    feature_dtype: Option<FeatureDtype>,
+    /// Write the state of the run to this folder after each epoch
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+    /// Go on from the checkpoint, with its settings; --epochs, --patience and --workers may change
+    #[arg(long, requires = "checkpoint")]
+    resume: bool,
+    /// Neighbourhoods of validation and test
+    #[arg(long, value_enum, default_value_t = EvalName::Full)]
+    eval: EvalName,
+    /// Threads that prepare batches ahead; results do not depend on it
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    workers: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModelName {
+    /// GraphSAGE, mean aggregation
+    Sage,
+    /// GCN; symmetric normalisation with --sampler full, else the mean with a self-loop
+    Gcn,
+    /// GIN with batch norm
+    Gin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SamplerName {
+    /// A uniform subset of the in-edges, without replacement
+    Neighbor,
+    /// LABOR-0: one variate a source vertex
+    Labor0,
+    /// LABOR-*: with optimised probabilities
+    Labor,
+    /// PinSAGE's random walks: 10 walks of 3 steps, restart probability 0.5
+    Walk,
+    /// All in-edges
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DecayScope {
+    /// All parameters
+    All,
+    /// Those of the first layer
+    FirstLayer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EvalName {
+    /// The training fanouts
+    Sampled,
+    /// All in-edges, layer by layer
+    Full,
+}
+
+impl TrainArgs {
+    fn sampler(&self, seed: u64) -> SamplerConfig {
+        let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
+        let method = match self.sampler {
+            SamplerName::Neighbor => Method::Neighbor { replace: false, weighted: false },
+            SamplerName::Labor0 => labor(LaborIterations::Fixed(0)),
+            SamplerName::Labor => labor(LaborIterations::Converged),
+            SamplerName::Walk => Method::Walk { walks: 10, length: 3, restart: 0.5 },
+            SamplerName::Full => Method::Full,
+        };
+        let default = if self.sampler == SamplerName::Full { usize::MAX } else { 10 };
+        let fanouts = self.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.layers]));
+        SamplerConfig { method, fanouts, kappa: self.kappa, seed, edge_ids: false }
+    }
+
+    fn config(&self, seed: u64) -> TrainConfig {
+        let full = self.sampler == SamplerName::Full;
+        let gcn = self.model == ModelName::Gcn;
+        let kind = match self.model {
+            ModelName::Sage => ModelKind::Sage,
+            ModelName::Gcn if full => ModelKind::Gcn,
+            ModelName::Gcn => ModelKind::GcnMean,
+            ModelName::Gin => ModelKind::Gin,
+        };
+        let dropout = self.dropout.unwrap_or(if gcn { 0.5 } else { 0.3 });
+        let batch_size = self.batch_size.or(if full { None } else { Some(1024) });
+        let first_layer_only = match self.decay {
+            Some(scope) => scope == DecayScope::FirstLayer,
+            None => gcn,
+        };
+        TrainConfig {
+            model: ModelConfig {
+                kind,
+                n_features: 0,
+                hidden: self.hidden.unwrap_or(if gcn && full { 16 } else { 64 }),
+                n_classes: 0,
+                n_layers: self.layers,
+                dropout,
+                input_dropout: self.input_dropout.unwrap_or(if gcn { dropout } else { 0.0 }),
+            },
+            optimizer: OptimizerConfig::Adam {
+                lr: self.lr,
+                weight_decay: self.weight_decay.unwrap_or(if gcn { 5e-4 } else { 0.0 }),
+                decoupled: false,
+                first_layer_only,
+            },
+            sampler: self.sampler(seed),
+            batch_size,
+            epochs: self.epochs.unwrap_or(if batch_size.is_none() { 200 } else { 10 }),
+            patience: self.patience,
+            seed,
+            eval: match self.eval {
+                EvalName::Sampled => EvalMode::Sampled,
+                EvalName::Full => EvalMode::Full,
+            },
+            workers: self.workers,
+        }
+    }
+}
+
+/// Loads a data set and changes its features as asked.
+pub(super) fn load(
+    data: &str,
+    split: Option<usize>,
+    row_normalize: bool,
+    dtype: Option<FeatureDtype>,
+) -> Result<Dataset> {
+    let mut dataset = data::load(data)?;
+    if let Some(k) = split {
+        dataset.select_split(k)?;
+    }
+    if row_normalize {
+        dataset.features = dataset.features.row_normalize()?;
+    }
+    if let Some(dtype) = dtype {
+        dataset.features = dataset.features.to_dtype(dtype)?;
+    }
+    Ok(dataset)
+}
+
+pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+    let dataset = Arc::new(load(&args.data, args.split, args.row_normalize, args.feature_dtype)?);
+    let device = Cpu::<f32>::new();
+    let mut trainer = match &args.checkpoint {
+        Some(folder) if args.resume => Trainer::resume(device, dataset.clone(), folder, |config| {
+            config.epochs = args.epochs.unwrap_or(config.epochs);
+            config.patience = args.patience.or(config.patience);
+            config.workers = args.workers;
+        })?,
+        _ => Trainer::new(device, dataset.clone(), args.config(global.seed))?,
+    };
+    let mut progress = Progress::new(global, trainer.config().epochs, args.checkpoint.clone());
+    let outcome = trainer.fit(&mut progress)?;
+    drop(progress);
+    if global.json {
+        output::json(&outcome)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::line(format_args!(
+        "test accuracy {:.4} (best epoch {}, validation {:.4}), {:.1} s",
+        outcome.test_acc,
+        outcome.best_epoch + 1,
+        outcome.best_val_acc,
+        outcome.seconds
+    ))?;
+    if args.data == "sbm" && !std::path::Path::new("sbm").exists() {
+        let reference = SbmData::default().reference(&dataset)?;
+        output::line(format_args!(
+            "for comparison: chance {:.4}; Bayes from a vertex's own features {:.4}, with its neighbours' features \
+             {:.4}, with their true classes {:.4}",
+            reference.chance, reference.features, reference.one_hop, reference.oracle
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,412 @@
+//! Vertex features, dense or sparse.
+
+use std::fmt;
+use std::str::FromStr;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::array::{Array, Bytes};
+use crate::device::FeatureElement;
+use crate::error::{Error, Result, check_length};
+
+/// What dense features are stored in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeatureDtype {
+    /// 32-bit IEEE.
+    F32,
+    /// 16-bit IEEE: 11 significant bits, up to 65504.
+    F16,
+    /// The upper half of an `f32`: 8 significant bits.
+    Bf16,
+}
+
+impl FeatureDtype {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            FeatureDtype::F32 => 4,
+            FeatureDtype::F16 | FeatureDtype::Bf16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for FeatureDtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            FeatureDtype::F32 => "f32",
+            FeatureDtype::F16 => "f16",
+            FeatureDtype::Bf16 => "bf16",
+        })
+    }
+}
+
+impl FromStr for FeatureDtype {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "f32" => Ok(FeatureDtype::F32),
+            "f16" => Ok(FeatureDtype::F16),
+            "bf16" => Ok(FeatureDtype::Bf16),
+            _ => Err(Error::invalid("feature dtype", name, "f32, f16 or bf16")),
+        }
+    }
+}
+
+/// A dense row-major matrix of features, `[n_rows, dim]`.
+#[derive(Clone, Debug)]
+pub struct Dense<T> {
+    data: Array<T>,
+    n_rows: usize,
+    dim: usize,
+}
+
+impl<T: FeatureElement> Dense<T> {
+    /// `data: [n_rows, dim]`. In memory, every value is checked to be finite: O(n_rows * dim). Mapped data is not
+    /// read: [`Features::check_finite`] does it on demand.
+    pub fn new(data: impl Into<Array<T>>, n_rows: usize, dim: usize) -> Result<Self> {
+        let data = data.into();
+        let Some(expected) = n_rows.checked_mul(dim) else {
+            return Err(Error::TooLarge {
+                what: "the feature matrix",
+                count: u64::MAX,
+                limit: usize::MAX as u64,
+            });
+        };
+        check_length("features", data.len(), expected)?;
+        let dense = Dense { data, n_rows, dim };
+        if !dense.data.is_mapped() {
+            dense.check_finite()?;
+        }
+        Ok(dense)
+    }
+
+    fn check_finite(&self) -> Result<()> {
+        match self.data.par_iter().with_min_len(1 << 14).position_first(|v| !v.widen_f32().is_finite()) {
+            None => Ok(()),
+            Some(position) => Err(Error::NotFinite {
+                array: "features",
+                row: (position / self.dim) as u64,
+                column: (position % self.dim) as u64,
+                value: self.data[position].widen_f64(),
+            }),
+        }
+    }
+
+    /// `[n_rows, dim]`, row-major.
+    pub fn data(&self) -> &[T] {
+        &self.data
+    }
+
+    /// The array that holds them.
+    pub fn array(&self) -> &Array<T> {
+        &self.data
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Number of columns.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// `[dim]`: a row. Panics if it is out of range.
+    pub fn row(&self, row: usize) -> &[T] {
+        &self.data[row * self.dim..(row + 1) * self.dim]
+    }
+
+    /// Rounds to nearest; a value beyond the range of `U` is an error that names it.
+    fn converted<U: FeatureElement>(&self, narrow: impl Fn(f32) -> U + Sync) -> Result<Dense<U>> {
+        let data: Vec<U> = self.data.par_iter().map(|v| narrow(v.widen_f32())).collect();
+        let overflow = data.par_iter().position_first(|v| !v.widen_f32().is_finite());
+        if let Some(position) = overflow {
+            return Err(Error::invalid(
+                "features",
+                format!(
+                    "{} in row {}, column {}",
+                    self.data[position].widen_f32(),
+                    position / self.dim,
+                    position % self.dim
+                ),
+                "finite values in the range of the dtype asked for",
+            ));
+        }
+        Ok(Dense { data: data.into(), n_rows: self.n_rows, dim: self.dim })
+    }
+
+    fn row_normalized(&self, narrow: impl Fn(f32) -> T + Sync) -> Result<Self> {
+        let mut data = self.data.to_vec();
+        data.par_chunks_mut(self.dim.max(1)).for_each(|row| {
+            let sum: f64 = row.iter().map(|v| v.widen_f64()).sum();
+            if sum != 0.0 {
+                row.iter_mut().for_each(|v| *v = narrow((v.widen_f64() / sum) as f32));
+            }
+        });
+        Dense::new(data, self.n_rows, self.dim)
+    }
+}
+
+/// Sparse features (bag of words): compressed rows of `f32`.
+#[derive(Clone, Debug)]
+pub struct SparseFeatures {
+    indptr: Array<u64>,
+    indices: Array<u32>,
+    values: Array<f32>,
+    dim: usize,
+}
+
+impl SparseFeatures {
+    /// `indptr: [n_rows + 1]`, ascending from 0 to the number of entries; `indices: [nnz]` columns below `dim`, strictly
+    /// ascending within a row; `values: [nnz]`, finite. All is read and checked: O(n_rows + nnz).
+    pub fn new(
+        indptr: impl Into<Array<u64>>,
+        indices: impl Into<Array<u32>>,
+        values: impl Into<Array<f32>>,
+        dim: usize,
+    ) -> Result<Self> {
+        let sparse =
+            SparseFeatures { indptr: indptr.into(), indices: indices.into(), values: values.into(), dim };
+        sparse.check_offsets()?;
+        check_length("feature values", sparse.values.len(), sparse.indices.len())?;
+        for row in 0..sparse.n_rows() {
+            sparse.check_row(row)?;
+        }
+        Ok(sparse)
+    }
+
+    fn check_offsets(&self) -> Result<()> {
+        let Some((&last, _)) = self.indptr.split_last() else {
+            return Err(Error::WrongLength { array: "feature indptr", actual: 0, expected: 1 });
+        };
+        if self.indptr[0] != 0 {
+            return Err(Error::invalid("feature indptr[0]", self.indptr[0], "0"));
+        }
+        if let Some(row) = self.indptr.windows(2).position(|ends| ends[1] < ends[0]) {
+            return Err(Error::NotMonotone {
+                array: "feature indptr",
+                position: row as u64 + 1,
+                value: self.indptr[row + 1],
+                previous: self.indptr[row],
+            });
+        }
+        if last != self.indices.len() as u64 {
+            return Err(Error::WrongLength {
+                array: "feature indices",
+                actual: self.indices.len() as u64,
+                expected: last,
+            });
+        }
+        Ok(())
+    }
+
+    fn check_row(&self, row: usize) -> Result<()> {
+        let first = self.indptr[row];
+        let mut previous = None;
+        let (columns, values) = self.row(row);
+        for ((position, &column), &value) in (first..).zip(columns).zip(values) {
+            if column as usize >= self.dim {
+                return Err(Error::IndexOutOfRange {
+                    array: "feature indices",
+                    position,
+                    value: i64::from(column),
+                    limit: self.dim as u64,
+                });
+            }
+            if previous.is_some_and(|p| p >= column) {
+                return Err(Error::invalid(
+                    "feature indices",
+                    format!("{column} at position {position}"),
+                    "strictly ascending columns within a row",
+                ));
+            }
+            previous = Some(column);
+            if !value.is_finite() {
+                return Err(Error::NotFinite {
+                    array: "features",
+                    row: row as u64,
+                    column: u64::from(column),
+                    value: f64::from(value),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// `[n_rows + 1]`: where each row's entries begin.
+    pub fn indptr(&self) -> &[u64] {
+        &self.indptr
+    }
+
+    /// `[nnz]`: columns.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// `[nnz]`: values.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.indptr.len() - 1
+    }
+
+    /// Number of columns.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Columns and values of a row. Panics if it is out of range.
+    pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
+        let entries = self.indptr[row] as usize..self.indptr[row + 1] as usize;
+        (&self.indices[entries.clone()], &self.values[entries])
+    }
+
+    fn to_dense<T: FeatureElement>(&self, narrow: impl Fn(f32) -> T + Sync) -> Result<Dense<T>> {
+        let too_large =
+            Error::TooLarge { what: "the dense feature matrix", count: u64::MAX, limit: usize::MAX as u64 };
+        let len = self.n_rows().checked_mul(self.dim).ok_or(too_large)?;
+        let mut data = vec![T::zeroed(); len];
+        data.par_chunks_mut(self.dim.max(1)).enumerate().for_each(|(row, out)| {
+            let (columns, values) = self.row(row);
+            for (&column, &value) in columns.iter().zip(values) {
+                out[column as usize] = narrow(value);
+            }
+        });
+        Dense::new(data, self.n_rows(), self.dim)
+    }
+
+    fn row_normalized(&self) -> Result<Self> {
+        let mut values = self.values.to_vec();
+        for row in 0..self.n_rows() {
+            let row = &mut values[self.indptr[row] as usize..self.indptr[row + 1] as usize];
+            let sum: f64 = row.iter().map(|&v| f64::from(v)).sum();
+            if sum != 0.0 {
+                row.iter_mut().for_each(|v| *v = (f64::from(*v) / sum) as f32);
+            }
+        }
+        SparseFeatures::new(self.indptr.clone(), self.indices.clone(), values, self.dim)
+    }
+}
+
+/// The features of all vertices.
+#[derive(Clone, Debug)]
+pub enum Features {
+    /// None: a model learns an embedding.
+    None,
+    /// Dense `f32`.
+    F32(Dense<f32>),
+    /// Dense `f16`.
+    F16(Dense<f16>),
+    /// Dense `bf16`.
+    Bf16(Dense<bf16>),
+    /// Compressed rows of `f32`.
+    Sparse(SparseFeatures),
+}
+
+/// Runs `$body` with `$dense` bound to the [`Dense`] of any dtype.
+macro_rules! dispatch {
+    ($features:expr, $dense:ident => $body:expr, none => $none:expr, $sparse:ident => $sparse_body:expr) => {
+        match $features {
+            Features::None => $none,
+            Features::F32($dense) => $body,
+            Features::F16($dense) => $body,
+            Features::Bf16($dense) => $body,
+            Features::Sparse($sparse) => $sparse_body,
+        }
+    };
+}
+
+impl Features {
+    /// Dense `f32` features, `data: [n_rows, dim]`; see [`Dense::new`].
+    pub fn dense(data: impl Into<Array<f32>>, n_rows: usize, dim: usize) -> Result<Self> {
+        Ok(Features::F32(Dense::new(data, n_rows, dim)?))
+    }
+
+    /// Number of rows; 0 if there are no features.
+    pub fn n_rows(&self) -> usize {
+        dispatch!(self, d => d.n_rows(), none => 0, s => s.n_rows())
+    }
+
+    /// Number of columns; 0 if there are no features.
+    pub fn dim(&self) -> usize {
+        dispatch!(self, d => d.dim(), none => 0, s => s.dim())
+    }
+
+    /// Whether there are none.
+    pub fn is_none(&self) -> bool {
+        matches!(self, Features::None)
+    }
+
+    /// What the values are stored in; `None` without features.
+    pub fn dtype(&self) -> Option<FeatureDtype> {
+        match self {
+            Features::None => None,
+            Features::F32(_) | Features::Sparse(_) => Some(FeatureDtype::F32),
+            Features::F16(_) => Some(FeatureDtype::F16),
+            Features::Bf16(_) => Some(FeatureDtype::Bf16),
+        }
+    }
+
+    pub(super) fn add_bytes(&self, bytes: &mut Bytes) {
+        dispatch!(self, d => bytes.add(&d.data), none => {}, s => {
+            bytes.add(&s.indptr);
+            bytes.add(&s.indices);
+            bytes.add(&s.values);
+        });
+    }
+
+    /// Reads all values, mapped ones too; [`Error::NotFinite`] names the row and column of the first NaN or infinity.
+    pub fn check_finite(&self) -> Result<()> {
+        dispatch!(self, d => d.check_finite(), none => Ok(()), s => (0..s.n_rows()).try_for_each(|r| s.check_row(r)))
+    }
+
+    /// Each row divided by its sum (taken in `f64`); rows that sum to zero stay as they are. In memory, in the same
+    /// form. Signed rows that nearly cancel can overflow: then [`Error::NotFinite`].
+    pub fn row_normalize(&self) -> Result<Self> {
+        Ok(match self {
+            Features::None => Features::None,
+            Features::F32(d) => Features::F32(d.row_normalized(|v| v)?),
+            Features::F16(d) => Features::F16(d.row_normalized(f16::from_f32)?),
+            Features::Bf16(d) => Features::Bf16(d.row_normalized(bf16::from_f32)?),
+            Features::Sparse(s) => Features::Sparse(s.row_normalized()?),
+        })
+    }
+
+    /// Dense in the dtype asked for: sparse features are filled up, values are rounded to nearest. A value beyond the
+    /// range of `f16` is an error. Without change of form the data is shared, not copied.
+    pub fn to_dtype(&self, dtype: FeatureDtype) -> Result<Self> {
+        if self.dtype() == Some(dtype) && !matches!(self, Features::Sparse(_)) {
+            return Ok(self.clone());
+        }
+        Ok(match dtype {
+            FeatureDtype::F32 => {
+                dispatch!(self, d => Features::F32(d.converted(|v| v)?), none => Features::None,
+                    s => Features::F32(s.to_dense(|v| v)?))
+            }
+            FeatureDtype::F16 => {
+                dispatch!(self, d => Features::F16(d.converted(f16::from_f32)?), none => Features::None,
+                    s => Features::F16(s.to_dense(f16::from_f32)?))
+            }
+            FeatureDtype::Bf16 => {
+                dispatch!(self, d => Features::Bf16(d.converted(bf16::from_f32)?), none => Features::None,
+                    s => Features::Bf16(s.to_dense(bf16::from_f32)?))
+            }
+        })
+    }
+
+    /// Sparse features as a dense `f32` matrix (`n_rows * dim * 4` bytes); dense ones and none as they are.
+    pub fn to_dense(&self) -> Result<Self> {
+        match self {
+            Features::Sparse(s) => Ok(Features::F32(s.to_dense(|v| v)?)),
+            _ => Ok(self.clone()),
+        }
+    }
+}

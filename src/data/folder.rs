@@ -1,0 +1,160 @@
+//! Data sets as a folder of `.npy` files and `meta.json`: the arrays are mapped, not read.
+
+use std::path::{Path, PathBuf};
+
+use super::assemble::{Meta, Source, assemble};
+use super::features::Features;
+use super::load::LoadOptions;
+use super::npy::{self, Dtype, NpyArray};
+use super::{Dataset, Split};
+use crate::error::{Error, Result};
+
+struct FolderSource {
+    folder: PathBuf,
+}
+
+impl Source for FolderSource {
+    fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    fn array(&mut self, name: &str) -> Result<Option<NpyArray>> {
+        let path = array_path(&self.folder, name);
+        match path.try_exists() {
+            Ok(true) => NpyArray::open(&path, name).map(Some),
+            Ok(false) => Ok(None),
+            Err(e) => Err(Error::io(path, e)),
+        }
+    }
+}
+
+fn array_path(folder: &Path, name: &str) -> PathBuf {
+    folder.join(name).with_extension("npy")
+}
+
+/// Reads a data set from a folder.
+pub(super) fn read(folder: &Path, options: &LoadOptions) -> Result<Dataset> {
+    let path = folder.join("meta.json");
+    let meta = match std::fs::read(&path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|e| Error::format(&path, e))?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Meta::default(),
+        Err(e) => return Err(Error::io(path, e)),
+    };
+    assemble(&mut FolderSource { folder: folder.to_owned() }, meta, options)
+}
+
+/// Names of all arrays that [`Dataset::write`] may write: files of an older data set would be read with a new one.
+const ARRAYS: [&str; 19] = [
+    "indptr",
+    "indices",
+    "edges",
+    "edge_type",
+    "edge_weight",
+    "feat",
+    "x",
+    "feat_indptr",
+    "feat_indices",
+    "feat_data",
+    "feat_shape",
+    "labels",
+    "train_idx",
+    "val_idx",
+    "test_idx",
+    "train_masks",
+    "val_masks",
+    "test_masks",
+    "vertex_type",
+];
+
+impl Dataset {
+    /// Writes the folder form, which [`load`](super::load) maps: `.npy` files that NumPy reads and writes too.
+    ///
+    /// | file | shape, dtype | |
+    /// |---|---|---|
+    /// | `indptr.npy` | `[n_vertices + 1]` u64 (i64) | where each destination's in-edges begin |
+    /// | `indices.npy` | `[n_edges]` u32 (i32) | sources, ascending within a row |
+    /// | `edge_type.npy` | `[n_edges]` u16 | optional |
+    /// | `edge_weight.npy` | `[n_edges]` f32 | optional |
+    /// | `feat.npy` | `[n_vertices, dim]` f32, f16, or bf16 as u16 | dense features, or instead |
+    /// | `feat_indptr.npy` | `[n_vertices + 1]` u64 (i64) | sparse features: where each row begins |
+    /// | `feat_indices.npy`, `feat_data.npy` | `[nnz]` u32 (i32), f32 | columns, strictly ascending in a row; values |
+    /// | `labels.npy` | `[n_vertices]` i32 | -1: none |
+    /// | `train_idx.npy`, `val_idx.npy`, `test_idx.npy` | `[..]` u32 (i32) | vertices |
+    /// | `train_masks.npy`, `val_masks.npy`, `test_masks.npy` | `[n_splits, n_vertices]` u8 | where there are several splits |
+    /// | `vertex_type.npy` | `[n_vertices]` u16 | optional |
+    /// | `meta.json` | | `name`, `n_classes`, `n_relations`, `feature_dtype` (needed for bf16), `feature_dim` (needed for sparse features) |
+    ///
+    /// Other integer types are read too, converted in memory. An existing data set in the folder is replaced: its files
+    /// are removed first, so that whoever has them mapped keeps the old ones.
+    pub fn write(&self, folder: impl AsRef<Path>) -> Result<()> {
+        let folder = folder.as_ref();
+        self.validate()?;
+        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        let older = ARRAYS.iter().map(|name| array_path(folder, name)).chain([folder.join("meta.json")]);
+        for path in older {
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(path, e)),
+                _ => {}
+            }
+        }
+        let file = |name: &str| array_path(folder, name);
+        let graph = &self.graph;
+        npy::write(&file("indptr"), Dtype::U64, &[graph.indptr().len()], graph.indptr())?;
+        npy::write(&file("indices"), Dtype::U32, &[graph.indices().len()], graph.indices())?;
+        if let Some(types) = graph.edge_type() {
+            npy::write(&file("edge_type"), Dtype::U16, &[types.len()], types)?;
+        }
+        if let Some(weights) = graph.edge_weight() {
+            npy::write(&file("edge_weight"), Dtype::F32, &[weights.len()], weights)?;
+        }
+        match &self.features {
+            Features::None => {}
+            Features::F32(d) => npy::write(&file("feat"), Dtype::F32, &[d.n_rows(), d.dim()], d.data())?,
+            Features::F16(d) => npy::write(&file("feat"), Dtype::F16, &[d.n_rows(), d.dim()], d.data())?,
+            Features::Bf16(d) => npy::write(&file("feat"), Dtype::U16, &[d.n_rows(), d.dim()], d.data())?,
+            Features::Sparse(s) => {
+                npy::write(&file("feat_indptr"), Dtype::U64, &[s.indptr().len()], s.indptr())?;
+                npy::write(&file("feat_indices"), Dtype::U32, &[s.indices().len()], s.indices())?;
+                npy::write(&file("feat_data"), Dtype::F32, &[s.values().len()], s.values())?;
+            }
+        }
+        npy::write(&file("labels"), Dtype::I32, &[self.labels.len()], &self.labels)?;
+        let parts =
+            [("train_idx", &self.train_idx), ("val_idx", &self.val_idx), ("test_idx", &self.test_idx)];
+        for (name, part) in parts {
+            npy::write(&file(name), Dtype::U32, &[part.len()], part)?;
+        }
+        if !self.splits.is_empty() {
+            let shape = [self.splits.len(), self.n_vertices()];
+            npy::write(&file("train_masks"), Dtype::U8, &shape, &self.masks(|split| &split.train))?;
+            npy::write(&file("val_masks"), Dtype::U8, &shape, &self.masks(|split| &split.val))?;
+            npy::write(&file("test_masks"), Dtype::U8, &shape, &self.masks(|split| &split.test))?;
+        }
+        if let Some(types) = &self.vertex_type {
+            npy::write(&file("vertex_type"), Dtype::U16, &[types.len()], types)?;
+        }
+        self.write_meta(&folder.join("meta.json"))
+    }
+
+    /// `[n_splits, n_vertices]`: one part of every split.
+    fn masks(&self, part: impl Fn(&Split) -> &[u32]) -> Vec<u8> {
+        let n = self.n_vertices();
+        let mut masks = vec![0; self.splits.len() * n];
+        for (mask, split) in masks.chunks_mut(n.max(1)).zip(&self.splits) {
+            part(split).iter().for_each(|&v| mask[v as usize] = 1);
+        }
+        masks
+    }
+
+    fn write_meta(&self, path: &Path) -> Result<()> {
+        let meta = Meta {
+            name: Some(self.name.clone()),
+            n_classes: Some(self.n_classes),
+            n_relations: self.graph.edge_type().map(|_| self.graph.n_relations()),
+            feature_dtype: self.features.dtype(),
+            feature_dim: (!self.features.is_none()).then(|| self.features.dim()),
+        };
+        let text = serde_json::to_string_pretty(&meta).map_err(|e| Error::format(path, e))?;
+        std::fs::write(path, text + "\n").map_err(|e| Error::io(path, e))
+    }
+}

@@ -1,0 +1,210 @@
+//! A data set at a glance.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Dataset, FeatureDtype, Features};
+use crate::graph::DegreeStatistics;
+
+/// What a data set holds: counts, degrees, splits, memory. Printed, an aligned table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Name of the data set.
+    pub name: String,
+    /// Number of vertices.
+    pub vertices: u64,
+    /// Number of edges.
+    pub edges: u64,
+    /// Number of relations; 0 without.
+    pub relations: u64,
+    /// `[relations]`: edges of each.
+    pub relation_counts: Vec<u64>,
+    /// `[types]`: vertices of each type; empty without.
+    pub vertex_type_counts: Vec<u64>,
+    /// Distribution of the in-degrees.
+    pub degrees: DegreeStatistics,
+    /// Vertices with neither in-edges nor out-edges.
+    pub isolated: u64,
+    /// The features; `None` without.
+    pub features: Option<FeatureSummary>,
+    /// Number of classes; 0 without labels.
+    pub classes: u64,
+    /// `[classes]`: labelled vertices of each.
+    pub class_counts: Vec<u64>,
+    /// Vertices without a label.
+    pub unlabelled: u64,
+    /// Training vertices.
+    pub train: u64,
+    /// Validation vertices.
+    pub val: u64,
+    /// Test vertices.
+    pub test: u64,
+    /// Number of published splits to choose from; 0 if there is only the one.
+    pub splits: u64,
+    /// Bytes of all arrays in memory.
+    pub bytes_in_memory: u64,
+    /// Bytes of all arrays mapped from files.
+    pub bytes_mapped: u64,
+}
+
+/// The features of a [`Summary`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FeatureSummary {
+    /// Number of columns.
+    pub dim: u64,
+    /// What values are stored in.
+    pub dtype: FeatureDtype,
+    /// Share of the matrix that is stored: 1 for dense features.
+    pub density: f64,
+    /// Whether they are stored as compressed rows.
+    pub sparse: bool,
+}
+
+impl Dataset {
+    /// Counts everything. O(n_vertices + n_edges): a mapped graph's `indices` and relations are read, features are not.
+    pub fn summary(&self) -> Summary {
+        let graph = &self.graph;
+        let mut bytes = graph.bytes();
+        self.features.add_bytes(&mut bytes);
+        bytes.add(&self.labels);
+        if let Some(types) = &self.vertex_type {
+            bytes.add(types);
+        }
+        let mut lists = vec![&self.train_idx, &self.val_idx, &self.test_idx];
+        lists.extend(self.splits.iter().flat_map(|s| [&s.train, &s.val, &s.test]));
+        bytes.memory += lists.iter().map(|list| 4 * list.len() as u64).sum::<u64>();
+
+        let labels = self.labels.iter().filter_map(|&l| usize::try_from(l).ok());
+        let class_counts = tally(labels, self.n_classes);
+        let relations = graph.edge_type().unwrap_or_default().iter().map(|&r| usize::from(r));
+        let types = self.vertex_type.as_deref().unwrap_or_default().iter().map(|&t| usize::from(t));
+        Summary {
+            name: self.name.clone(),
+            vertices: self.n_vertices() as u64,
+            edges: graph.n_edges(),
+            relations: graph.n_relations() as u64,
+            relation_counts: tally(relations, graph.n_relations()),
+            vertex_type_counts: tally(types, self.n_vertex_types()),
+            degrees: graph.degree_statistics(),
+            isolated: graph.count_isolated(),
+            features: self.features.summary(),
+            classes: self.n_classes as u64,
+            unlabelled: self.labels.len() as u64 - class_counts.iter().sum::<u64>(),
+            class_counts,
+            train: self.train_idx.len() as u64,
+            val: self.val_idx.len() as u64,
+            test: self.test_idx.len() as u64,
+            splits: self.splits.len() as u64,
+            bytes_in_memory: bytes.memory,
+            bytes_mapped: bytes.mapped,
+        }
+    }
+}
+
+impl Features {
+    fn summary(&self) -> Option<FeatureSummary> {
+        let density = match self {
+            Features::Sparse(s) => s.values().len() as f64 / (s.n_rows() as f64 * s.dim() as f64).max(1.0),
+            _ => 1.0,
+        };
+        let sparse = matches!(self, Features::Sparse(_));
+        self.dtype().map(|dtype| FeatureSummary { dim: self.dim() as u64, dtype, density, sparse })
+    }
+}
+
+fn tally(values: impl Iterator<Item = usize>, n: usize) -> Vec<u64> {
+    let mut counts = vec![0; n];
+    for value in values {
+        if let Some(count) = counts.get_mut(value) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// The longest list that is printed in full.
+const LONGEST_LIST: usize = 16;
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rows: Vec<(&str, String)> = vec![
+            ("data set", self.name.clone()),
+            ("vertices", grouped(self.vertices)),
+            ("edges", grouped(self.edges)),
+        ];
+        if self.relations > 0 {
+            rows.push(("relations", grouped(self.relations)));
+            rows.push(("edges per relation", list(&self.relation_counts)));
+        }
+        if !self.vertex_type_counts.is_empty() {
+            rows.push(("vertices per type", list(&self.vertex_type_counts)));
+        }
+        let d = &self.degrees;
+        let degrees = format!("{} to {}, mean {:.2}", grouped(d.min), grouped(d.max), d.mean);
+        rows.push(("in-degrees", degrees));
+        rows.push(("no in-edges", grouped(d.without_in_edges)));
+        rows.push(("isolated", grouped(self.isolated)));
+        let features = match &self.features {
+            None => "none".into(),
+            Some(x) if x.sparse => {
+                format!("{} columns, sparse {}, {:.3} % stored", x.dim, x.dtype, 100.0 * x.density)
+            }
+            Some(x) => format!("{} columns, dense {}", x.dim, x.dtype),
+        };
+        rows.push(("features", features));
+        rows.push(("classes", self.classes.to_string()));
+        if self.classes > 0 {
+            rows.push(("vertices per class", list(&self.class_counts)));
+        }
+        rows.push(("unlabelled", grouped(self.unlabelled)));
+        let split = [self.train, self.val, self.test].map(grouped);
+        rows.push(("train, val, test", split.join(", ")));
+        if self.splits > 0 {
+            rows.push(("published splits", self.splits.to_string()));
+        }
+        rows.push(("in memory", mebibytes(self.bytes_in_memory)));
+        rows.push(("mapped", mebibytes(self.bytes_mapped)));
+        for (class, &count) in d.histogram.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let range = match class {
+                0 | 1 => class.to_string(),
+                _ => format!(
+                    "{} to {}",
+                    1u64 << (class - 1),
+                    (1u64 << (class - 1)) - 1 + (1u64 << (class - 1))
+                ),
+            };
+            rows.push(("", format!("{:>12} of in-degree {range}", grouped(count))));
+        }
+        let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (i, (name, value)) in rows.iter().enumerate() {
+            let end = if i + 1 < rows.len() { "\n" } else { "" };
+            write!(f, "{name:width$}  {value}{end}")?;
+        }
+        Ok(())
+    }
+}
+
+fn list(counts: &[u64]) -> String {
+    let shown: Vec<String> = counts.iter().take(LONGEST_LIST).map(|&n| grouped(n)).collect();
+    let more = counts.len() - shown.len();
+    let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
+    shown.join(", ") + &tail
+}
+
+/// Digits in groups of three: `1 234 567`.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1u64 << 20) as f64)
+}

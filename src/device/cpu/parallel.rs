@@ -1,0 +1,315 @@
+//! How kernels are cut into tasks, compiled for the machine's vectors, and how their arguments are checked.
+//!
+//! Two rules make results the same for every number of threads: an output element is computed by one task, in one
+//! fixed order; and where partial sums are added up ([`sum_over_rows`]), the parts depend on the shape alone.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::device::{Cpu, Csr, Matrix, MatrixMut, Scalar, Write, check_matrix_length};
+use crate::error::{Error, Result, check_length};
+
+/// Scalars that a task touches at least: enough work (about 10 µs) to be worth waking a thread for.
+pub(super) const TASK_ELEMENTS: usize = 1 << 15;
+
+/// Scalars in a block of rows that is summed up on its own.
+const SUM_BLOCK_ELEMENTS: usize = 1 << 16;
+
+/// Runs `body` compiled for the widest vectors that this machine has. Mark the closure `#[inline(always)]`: only what
+/// is inlined is compiled so.
+#[inline(always)]
+pub(super) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(body)
+}
+
+/// Output that can be cut in two between items (elements or rows), so that tasks own what they write.
+pub(super) trait Split: Send + Sized {
+    /// The first `at` items, and the others.
+    fn split(self, at: usize) -> (Self, Self);
+}
+
+impl<T: Send> Split for &mut [T] {
+    fn split(self, at: usize) -> (Self, Self) {
+        self.split_at_mut(at)
+    }
+}
+
+impl<A: Split, B: Split> Split for (A, B) {
+    fn split(self, at: usize) -> (Self, Self) {
+        let (a, b) = (self.0.split(at), self.1.split(at));
+        ((a.0, b.0), (a.1, b.1))
+    }
+}
+
+/// Rows of a matrix as output: items are rows.
+pub(super) struct Rows<'a, T> {
+    pub data: &'a mut [T],
+    pub cols: usize,
+}
+
+impl<T: Send> Split for Rows<'_, T> {
+    fn split(self, at: usize) -> (Self, Self) {
+        let (head, tail) = self.data.split_at_mut(at * self.cols);
+        (Rows { data: head, cols: self.cols }, Rows { data: tail, cols: self.cols })
+    }
+}
+
+/// How much work a range of items is, and where to cut it.
+pub(super) trait Work: Sync {
+    /// Scalars that the items touch.
+    fn elements(&self, range: &Range<usize>) -> usize;
+    /// An item that has about half of the work before it; strictly inside of `range`, which has two items or more.
+    fn middle(&self, range: &Range<usize>) -> usize;
+}
+
+/// Every item touches this many scalars.
+pub(super) struct Even(pub usize);
+
+impl Work for Even {
+    fn elements(&self, range: &Range<usize>) -> usize {
+        range.len().saturating_mul(self.0)
+    }
+    fn middle(&self, range: &Range<usize>) -> usize {
+        range.start + range.len() / 2
+    }
+}
+
+/// Rows of a sparse matrix, balanced by their entries: real graphs have hubs.
+pub(super) struct ByEdges<'a> {
+    pub indptr: &'a [u32],
+    /// Scalars per entry, and per row.
+    pub dim: usize,
+}
+
+impl ByEdges<'_> {
+    /// Entries before row `i`, plus `i`: a row costs about as much as an entry.
+    fn before(&self, i: usize) -> usize {
+        self.indptr[i] as usize + i
+    }
+}
+
+impl Work for ByEdges<'_> {
+    fn elements(&self, range: &Range<usize>) -> usize {
+        (self.before(range.end) - self.before(range.start)).saturating_mul(self.dim)
+    }
+
+    fn middle(&self, range: &Range<usize>) -> usize {
+        let target = self.before(range.start).midpoint(self.before(range.end));
+        let (mut low, mut high) = (range.start + 1, range.end - 1);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.before(middle) < target {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// Calls `body` on parts of `range` and of `out`, in parallel where the work is worth it.
+pub(super) fn for_parts<O: Split>(
+    work: &impl Work,
+    range: Range<usize>,
+    out: O,
+    body: &(impl Fn(Range<usize>, O) + Sync),
+) {
+    if range.len() < 2 || work.elements(&range) <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
+        return body(range, out);
+    }
+    let middle = work.middle(&range);
+    let (head, tail) = out.split(middle - range.start);
+    rayon::join(
+        || for_parts(work, range.start..middle, head, body),
+        || for_parts(work, middle..range.end, tail, body),
+    );
+}
+
+/// Calls `body` on parts of the elements of `out`: for kernels that are a map.
+pub(super) fn for_elements<T: Send>(out: &mut [T], body: impl Fn(Range<usize>, &mut [T]) + Sync) {
+    for_parts(&Even(1), 0..out.len(), out, &body);
+}
+
+/// Calls `body` on parts of the rows of `out`.
+pub(super) fn for_rows<T: Send>(out: &mut [T], cols: usize, body: impl Fn(Range<usize>, &mut [T]) + Sync) {
+    let Some(rows) = out.len().checked_div(cols) else { return };
+    for_parts(&Even(cols), 0..rows, Rows { data: out, cols }, &|range, out: Rows<'_, T>| {
+        body(range, out.data);
+    });
+}
+
+/// `out (= | +=)` the sum over rows of what `body` adds to a zeroed `[out.len]` for a range of rows.
+///
+/// Rows are summed in blocks, and the blocks' sums in order: blocks depend on the shape alone, and a long column loses
+/// less to rounding than in one running sum.
+pub(super) fn sum_over_rows<S: Scalar>(
+    rows: usize,
+    cols: usize,
+    out: &mut [S],
+    write: Write,
+    body: impl Fn(Range<usize>, &mut [S]) + Sync,
+) {
+    if out.is_empty() {
+        return;
+    }
+    let block = (SUM_BLOCK_ELEMENTS / cols.max(1)).max(1);
+    let mut partial = vec![S::zero(); rows.div_ceil(block).max(1) * out.len()];
+    let parts = Rows { data: &mut partial[..], cols: out.len() };
+    let n_blocks = rows.div_ceil(block);
+    for_parts(&Even(block * cols), 0..n_blocks, parts, &|blocks: Range<usize>, parts: Rows<'_, S>| {
+        for (i, part) in blocks.zip(parts.data.chunks_mut(parts.cols)) {
+            body(i * block..((i + 1) * block).min(rows), part);
+        }
+    });
+    let (total, others) = partial.split_at_mut(out.len());
+    for part in others.chunks(out.len()) {
+        add_assign(total, part);
+    }
+    write_all(out, total.iter().copied(), write);
+}
+
+/// `out[i] += x[i]`
+#[inline(always)]
+pub(super) fn add_assign<S: Scalar>(out: &mut [S], x: &[S]) {
+    for (out, &x) in out.iter_mut().zip(x) {
+        *out += x;
+    }
+}
+
+/// `out[i] (= | +=) values[i]`
+#[inline(always)]
+pub(super) fn write_all<S: Scalar>(out: &mut [S], values: impl Iterator<Item = S>, write: Write) {
+    match write {
+        Write::Assign => out.iter_mut().zip(values).for_each(|(out, value)| *out = value),
+        Write::Add => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+    }
+}
+
+/// A sum over `f64` chunks of `x` in order; `part` sums one chunk of at most `chunk` elements, given its range.
+pub(super) fn sum_chunks(len: usize, chunk: usize, part: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
+    let range = |i: usize| i * chunk..((i + 1) * chunk).min(len);
+    let n_chunks = len.div_ceil(chunk);
+    if len <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
+        return (0..n_chunks).map(|i| part(range(i))).sum();
+    }
+    let parts: Vec<f64> = (0..n_chunks).into_par_iter().map(|i| part(range(i))).collect();
+    parts.into_iter().sum()
+}
+
+/// `Ok` if `x.data` has `rows * cols` elements.
+pub(super) fn check_matrix<S: Scalar>(x: &Matrix<'_, Cpu<S>>) -> Result<()> {
+    check_matrix_length(x.data.len(), x.rows, x.cols)
+}
+
+/// `Ok` if `x.data` has `rows * cols` elements.
+pub(super) fn check_matrix_mut<S: Scalar>(x: &MatrixMut<'_, Cpu<S>>) -> Result<()> {
+    check_matrix_length(x.data.len(), x.rows, x.cols)
+}
+
+/// `Ok` if the arrays of `a` fit together. That indices are in range shows when they are used.
+pub(super) fn check_csr<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
+    check_length("indptr", a.indptr.len(), a.n_rows + 1)?;
+    check_length("indices", a.indices.len(), a.indptr[a.n_rows] as usize)?;
+    match a.edge {
+        Some(edge) => check_length("edge", edge.len(), a.indices.len()),
+        None => Ok(()),
+    }
+}
+
+/// `Ok` if `a.edge` is absent.
+pub(super) fn check_no_edge<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
+    match a.edge {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::invalid("edge", "present", "absent: values stand at the entries' own positions"))
+        }
+    }
+}
+
+/// `Ok` if every entry of `index` is below `limit`.
+pub(super) fn check_index(array: &'static str, index: &[u32], limit: usize) -> Result<()> {
+    // The maximum is one vector pass; only a failure is looked for entry by entry.
+    let largest = vectorized(
+        #[inline(always)]
+        || index.iter().fold(0, |largest: u32, &i| largest.max(i)),
+    );
+    if (largest as usize) < limit || index.is_empty() {
+        return Ok(());
+    }
+    let position = index.iter().position(|&i| i as usize >= limit).unwrap_or_default();
+    Err(Error::IndexOutOfRange {
+        array,
+        position: position as u64,
+        value: i64::from(index[position]),
+        limit: limit as u64,
+    })
+}
+
+/// What computes one tile of columns with its sums in registers.
+pub(super) trait Tile {
+    /// Computes columns `column..column + W`; the first `skip` of them are already done and must not be written.
+    fn run<const W: usize>(&mut self, column: usize, skip: usize);
+}
+
+/// Covers `dim` columns with tiles. A ragged end is covered by a tile that overlaps its neighbour: one wide tile costs
+/// less than several narrow ones, and each column's sum is the same whichever tile computes it.
+#[inline(always)]
+pub(super) fn for_tiles(dim: usize, tile: &mut impl Tile) {
+    let mut column = 0;
+    macro_rules! cover {
+        ($($width:literal)*) => {$(
+            while dim - column >= $width {
+                tile.run::<$width>(column, 0);
+                column += $width;
+            }
+            let rest = dim - column;
+            if rest > $width / 2 && dim >= $width {
+                return tile.run::<$width>(dim - $width, $width - rest);
+            }
+        )*};
+    }
+    cover!(64 32 16 8 4 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Cover(Vec<u32>);
+    impl Tile for Cover {
+        fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+            self.0[column + skip..column + W].iter_mut().for_each(|count| *count += 1);
+        }
+    }
+
+    #[test]
+    fn tiles_cover_each_column_once() {
+        for dim in 0..400 {
+            let mut cover = Cover(vec![0; dim]);
+            for_tiles(dim, &mut cover);
+            assert_eq!(cover.0, vec![1; dim], "dim {dim}");
+        }
+    }
+
+    #[test]
+    fn parts_cover_the_rows_once_and_hubs_stand_alone() {
+        let mut indptr = vec![0u32];
+        for i in 0..5000u32 {
+            indptr.push(indptr[i as usize] + if i == 1234 { 100_000 } else { i % 3 });
+        }
+        let work = ByEdges { indptr: &indptr, dim: 16 };
+        let mut seen = vec![0u32; 5000];
+        for_parts(&work, 0..5000, &mut seen[..], &|range: Range<usize>, out: &mut [u32]| {
+            assert_eq!(range.len(), out.len());
+            assert!(
+                range.len() == 1
+                    || work.elements(&range) <= TASK_ELEMENTS
+                    || rayon::current_num_threads() == 1
+            );
+            out.iter_mut().for_each(|count| *count += 1);
+        });
+        assert_eq!(seen, vec![1; 5000]);
+    }
+}

@@ -1,0 +1,47 @@
+//! Layers, models and their optimisation.
+
+mod gcn;
+mod gin;
+pub mod gradcheck;
+mod input;
+mod model;
+mod optimizer;
+mod parameters;
+mod sage;
+
+pub use gcn::Gcn;
+pub use gin::Gin;
+pub use input::Input;
+pub use model::{Model, ModelConfig, ModelKind};
+pub use optimizer::{Optimizer, OptimizerConfig};
+pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
+pub use sage::GraphSage;
+
+use std::sync::Arc;
+
+use crate::block::Block;
+use crate::device::Device;
+use crate::error::Result;
+use crate::tape::{Tape, Var};
+
+/// A graph layer: from the features of a block's sources to those of its destinations.
+pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
+    /// `x: [n_src, in]` to `[n_dst, out]`, without a final activation.
+    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var>;
+}
+
+/// What a layer works with: the tape it records on and the parameters it reads.
+#[derive(Clone, Copy)]
+pub struct Pass<'a, D: Device> {
+    /// Records the operations.
+    pub tape: &'a Tape<D>,
+    /// Holds the layer's parameters.
+    pub parameters: &'a Parameters<D>,
+}
+
+impl<D: Device> Pass<'_, D> {
+    /// A parameter on the tape.
+    pub fn parameter(&self, id: ParameterId) -> Var {
+        self.tape.parameter(id.index(), &self.parameters.get(id).value)
+    }
+}

@@ -1,0 +1,114 @@
+//! Optimisers over all parameters of a model.
+
+use serde::{Deserialize, Serialize};
+
+use super::Parameters;
+use crate::device::{AdamStep, Device, SgdStep};
+use crate::error::{Error, Result};
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+
+/// An optimiser and its constants.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "method", rename_all = "kebab-case")]
+pub enum OptimizerConfig {
+    /// Adam (Kingma & Ba 2015) with β = (0.9, 0.999), ε = 10⁻⁸.
+    Adam {
+        /// Learning rate.
+        lr: f64,
+        /// Weight decay.
+        weight_decay: f64,
+        /// Whether the decay shrinks parameters directly (AdamW) instead of being added to the gradient.
+        decoupled: bool,
+        /// Whether only the first layer's parameters decay (Kipf & Welling's GCN).
+        first_layer_only: bool,
+    },
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Learning rate.
+        lr: f64,
+        /// Momentum.
+        momentum: f64,
+        /// Weight decay, added to the gradient.
+        weight_decay: f64,
+    },
+}
+
+/// An optimiser with its state.
+#[derive(Debug)]
+pub struct Optimizer<D: Device> {
+    config: OptimizerConfig,
+    /// Number of steps taken.
+    pub(crate) step: u64,
+    /// By parameter: Adam's two moments, or SGD's velocity; empty for what is not trained.
+    pub(crate) state: Vec<Vec<Tensor<D>>>,
+}
+
+impl<D: Device> Optimizer<D> {
+    /// An optimiser for `parameters`, with zero state.
+    pub fn new(device: &D, config: OptimizerConfig, parameters: &Parameters<D>) -> Result<Self> {
+        let (lr, decay) = match config {
+            OptimizerConfig::Adam { lr, weight_decay, .. }
+            | OptimizerConfig::Sgd { lr, weight_decay, .. } => (lr, weight_decay),
+        };
+        for (name, value) in [("lr", lr), ("weight_decay", decay)] {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(Error::invalid(name, value, "a finite number of at least 0"));
+            }
+        }
+        let n_moments = match config {
+            OptimizerConfig::Adam { .. } => 2,
+            OptimizerConfig::Sgd { .. } => 1,
+        };
+        let state = parameters
+            .iter()
+            .map(|(_, p)| {
+                let n = if p.trainable { n_moments } else { 0 };
+                (0..n).map(|_| Tensor::zeros(device, p.value.rows(), p.value.cols())).collect()
+            })
+            .collect::<Result<_>>()?;
+        Ok(Optimizer { config, step: 0, state })
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> OptimizerConfig {
+        self.config
+    }
+
+    /// Changes every trainable parameter that has a gradient.
+    pub fn step(
+        &mut self,
+        device: &D,
+        parameters: &mut Parameters<D>,
+        gradients: &Gradients<D>,
+    ) -> Result<()> {
+        self.step += 1;
+        let ids: Vec<_> = parameters.iter().map(|(id, p)| (id, p.layer)).collect();
+        for (id, layer) in ids {
+            let Some(gradient) = gradients.of_parameter(id.index()) else { continue };
+            let Some((first, rest)) = self.state[id.index()].split_first_mut() else { continue };
+            let parameter = parameters.value_mut(id).make_mut(device)?.data;
+            match (self.config, rest.first_mut()) {
+                (OptimizerConfig::Adam { lr, weight_decay, decoupled, first_layer_only }, Some(second)) => {
+                    let step = AdamStep {
+                        lr,
+                        beta1: 0.9,
+                        beta2: 0.999,
+                        epsilon: 1e-8,
+                        weight_decay: if first_layer_only && layer > 0 { 0.0 } else { weight_decay },
+                        decoupled,
+                        step: self.step,
+                    };
+                    let (m, v) = (first.make_mut(device)?.data, second.make_mut(device)?.data);
+                    device.adam(step, gradient.view(), m, v, parameter)?;
+                }
+                (OptimizerConfig::Sgd { lr, momentum, weight_decay }, _) => {
+                    let step = SgdStep { lr, momentum, weight_decay };
+                    device.sgd(step, gradient.view(), first.make_mut(device)?.data, parameter)?;
+                }
+                (OptimizerConfig::Adam { .. }, None) => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Named parameters and their initialisation.
+
+use crate::device::{Device, Scalar, Storage};
+use crate::error::{Error, Result};
+use crate::rng;
+use crate::tape::BatchStatistics;
+use crate::tensor::Tensor;
+
+/// Names a parameter of a [`Parameters`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParameterId(usize);
+
+impl ParameterId {
+    /// Its position.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A tensor that a model owns.
+#[derive(Debug)]
+pub struct Parameter<D: Storage> {
+    /// Unique, such as `layers.0.weight`.
+    pub name: String,
+    /// The layer that it belongs to, from 0 at the input.
+    pub layer: usize,
+    /// Whether the optimiser changes it; running statistics of batch norms are not trained.
+    pub trainable: bool,
+    /// The value.
+    pub value: Tensor<D>,
+}
+
+/// How a new parameter is filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initializer {
+    /// The same number everywhere.
+    Constant(f64),
+    /// Uniform in ±√(6 / (rows + columns)) (Glorot & Bengio 2010).
+    Glorot,
+    /// Uniform in ±√(1 / fan-in) with the given fan-in, PyTorch's choice for linear layers.
+    Uniform {
+        /// Number of inputs of each output.
+        fan_in: usize,
+    },
+}
+
+/// The parameters of a model, in order of creation.
+#[derive(Debug)]
+pub struct Parameters<D: Storage> {
+    entries: Vec<Parameter<D>>,
+    seed: u64,
+}
+
+impl<D: Device> Parameters<D> {
+    /// None yet; initial values are drawn from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Parameters { entries: Vec::new(), seed }
+    }
+
+    /// Adds a trainable `[rows, cols]` parameter. Its initial values are a function of the seed and of how many
+    /// parameters there were before.
+    pub fn add(
+        &mut self,
+        device: &D,
+        layer: usize,
+        name: &str,
+        [rows, cols]: [usize; 2],
+        initializer: Initializer,
+    ) -> Result<ParameterId> {
+        let bound = match initializer {
+            Initializer::Constant(_) => 0.0,
+            Initializer::Glorot => (6.0 / (rows + cols).max(1) as f64).sqrt(),
+            Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
+        };
+        let stream = rng::Purpose::Parameters.stream(self.entries.len() as u32);
+        let values: Vec<D::Scalar> = (0..(rows * cols) as u64)
+            .map(|i| match initializer {
+                Initializer::Constant(value) => value,
+                _ => bound * (2.0 * rng::uniform(self.seed, stream, i) - 1.0),
+            })
+            .map(D::Scalar::from_f64)
+            .collect();
+        self.entries.push(Parameter {
+            name: format!("layers.{layer}.{name}"),
+            layer,
+            trainable: true,
+            value: Tensor::from_slice(device, rows, cols, &values)?,
+        });
+        Ok(ParameterId(self.entries.len() - 1))
+    }
+
+    /// Adds a `[1, dim]` running statistic, which is saved but not trained.
+    pub fn add_statistic(
+        &mut self,
+        device: &D,
+        layer: usize,
+        name: &str,
+        dim: usize,
+        value: f64,
+    ) -> Result<ParameterId> {
+        let id = self.add(device, layer, name, [1, dim], Initializer::Constant(value))?;
+        self.entries[id.0].trainable = false;
+        Ok(id)
+    }
+
+    /// One parameter.
+    pub fn get(&self, id: ParameterId) -> &Parameter<D> {
+        &self.entries[id.0]
+    }
+
+    /// All, in order of creation.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (ParameterId, &Parameter<D>)> {
+        self.entries.iter().enumerate().map(|(i, p)| (ParameterId(i), p))
+    }
+
+    /// Number of parameters.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Number of trainable numbers.
+    pub fn n_trainable(&self) -> usize {
+        self.entries.iter().filter(|p| p.trainable).map(|p| p.value.rows() * p.value.cols()).sum()
+    }
+
+    /// Replaces a value; the shape must stay.
+    pub fn set(&mut self, id: ParameterId, value: Tensor<D>) -> Result<()> {
+        let entry = &mut self.entries[id.0];
+        crate::device::check_same_shape(
+            "set parameter",
+            "parameter",
+            entry.value.shape(),
+            "value",
+            value.shape(),
+        )?;
+        entry.value = value;
+        Ok(())
+    }
+
+    /// A parameter by name.
+    pub fn find(&self, name: &str) -> Result<ParameterId> {
+        let position = self.entries.iter().position(|p| p.name == name);
+        position.map(ParameterId).ok_or_else(|| {
+            let names: Vec<&str> = self.entries.iter().map(|p| p.name.as_str()).collect();
+            Error::invalid("parameter name", name, format!("one of {}", names.join(", ")))
+        })
+    }
+
+    pub(super) fn value_mut(&mut self, id: ParameterId) -> &mut Tensor<D> {
+        &mut self.entries[id.0].value
+    }
+
+    /// Moves running statistics a tenth of the way to a batch's. `key` is the id of the running mean; that of the
+    /// variance follows it.
+    pub fn update_statistics(&mut self, device: &D, batch: &[BatchStatistics<D>]) -> Result<()> {
+        const MOMENTUM: f64 = 0.1;
+        use crate::device::Write;
+        for statistics in batch {
+            for (id, new) in [(statistics.key, &statistics.mean), (statistics.key + 1, &statistics.variance)]
+            {
+                let old = self.entries[id].value.clone();
+                let mut value = Tensor::allocate(device, old.rows(), old.cols())?;
+                device.scale(1.0 - MOMENTUM, old.view(), value.make_mut(device)?.data, Write::Assign)?;
+                device.scale(MOMENTUM, new.view(), value.make_mut(device)?.data, Write::Add)?;
+                self.entries[id].value = value;
+            }
+        }
+        Ok(())
+    }
+}

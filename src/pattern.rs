@@ -1,0 +1,133 @@
+//! Sparse patterns on a device, with the transpose made on demand.
+
+use std::sync::OnceLock;
+
+use crate::device::{Csr, Device, Storage};
+use crate::error::{Error, Result, check_length};
+
+/// A sparse pattern in compressed rows that owns its memory, and its transpose once somebody asked for it.
+#[derive(Debug)]
+pub struct Pattern<D: Storage> {
+    n_rows: usize,
+    n_cols: usize,
+    indptr: D::Buffer<u32>,
+    indices: D::Buffer<u32>,
+    transpose: OnceLock<Transpose<D>>,
+}
+
+#[derive(Debug)]
+struct Transpose<D: Storage> {
+    indptr: D::Buffer<u32>,
+    indices: D::Buffer<u32>,
+    edge: D::Buffer<u32>,
+}
+
+impl<D: Device> Pattern<D> {
+    /// A pattern from its parts, `indptr: [n_rows + 1]`, which the caller knows to be valid (see [`Csr`]).
+    pub fn new(
+        n_rows: usize,
+        n_cols: usize,
+        indptr: D::Buffer<u32>,
+        indices: D::Buffer<u32>,
+    ) -> Result<Self> {
+        check_length("indptr", D::len(&indptr), n_rows + 1)?;
+        Ok(Pattern { n_rows, n_cols, indptr, indices, transpose: OnceLock::new() })
+    }
+
+    /// A pattern from host arrays, checked: `indptr` ascends from 0 to `indices.len()`, `indices` are below `n_cols`.
+    pub fn from_host(device: &D, n_cols: usize, indptr: &[u32], indices: &[u32]) -> Result<Self> {
+        check_csr(indptr, indices, n_cols)?;
+        Pattern::new(indptr.len() - 1, n_cols, device.upload(indptr)?, device.upload(indices)?)
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Number of columns.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// Number of entries.
+    pub fn n_edge(&self) -> usize {
+        D::len(&self.indices)
+    }
+
+    /// By row.
+    pub fn csr(&self) -> Csr<'_, D> {
+        Csr {
+            n_rows: self.n_rows,
+            n_cols: self.n_cols,
+            indptr: D::view(&self.indptr),
+            indices: D::view(&self.indices),
+            edge: None,
+        }
+    }
+
+    /// By column: `n_cols` rows, `edge` set. Made by the first call.
+    pub fn transpose(&self, device: &D) -> Result<Csr<'_, D>> {
+        let t = get_or_try_init(&self.transpose, || {
+            let mut indptr = device.allocate(self.n_cols + 1)?;
+            let mut indices = device.allocate(self.n_edge())?;
+            let mut edge = device.allocate(self.n_edge())?;
+            device.transpose(
+                self.csr(),
+                D::view_mut(&mut indptr),
+                D::view_mut(&mut indices),
+                D::view_mut(&mut edge),
+            )?;
+            Ok(Transpose { indptr, indices, edge })
+        })?;
+        Ok(Csr {
+            n_rows: self.n_cols,
+            n_cols: self.n_rows,
+            indptr: D::view(&t.indptr),
+            indices: D::view(&t.indices),
+            edge: Some(D::view(&t.edge)),
+        })
+    }
+
+    /// The parts, without the transpose: rows, columns, `indptr`, `indices`.
+    pub(crate) fn into_parts(self) -> (usize, usize, D::Buffer<u32>, D::Buffer<u32>) {
+        (self.n_rows, self.n_cols, self.indptr, self.indices)
+    }
+}
+
+/// `Ok` if `indptr` ascends from 0 to the number of `indices`, and these are below `n_cols`.
+fn check_csr(indptr: &[u32], indices: &[u32], n_cols: usize) -> Result<()> {
+    let Some(&last) = indptr.last() else {
+        return Err(Error::WrongLength { array: "indptr", actual: 0, expected: 1 });
+    };
+    if indptr[0] != 0 {
+        return Err(Error::invalid("indptr[0]", indptr[0], "0"));
+    }
+    if let Some(position) = indptr.windows(2).position(|pair| pair[1] < pair[0]) {
+        return Err(Error::NotMonotone {
+            array: "indptr",
+            position: position as u64 + 1,
+            value: indptr[position + 1].into(),
+            previous: indptr[position].into(),
+        });
+    }
+    check_length("indices", indices.len(), last as usize)?;
+    if let Some(position) = indices.iter().position(|&s| s as usize >= n_cols) {
+        return Err(Error::IndexOutOfRange {
+            array: "indices",
+            position: position as u64,
+            value: i64::from(indices[position]),
+            limit: n_cols as u64,
+        });
+    }
+    Ok(())
+}
+
+/// `OnceLock::get_or_try_init`, which is not stable. Two threads may both compute; the first result stays.
+pub(crate) fn get_or_try_init<T>(cell: &OnceLock<T>, init: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let value = init()?;
+    Ok(cell.get_or_init(|| value))
+}

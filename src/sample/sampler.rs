@@ -1,0 +1,147 @@
+//! Layer upon layer of sampled neighbourhoods.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Fanouts;
+use crate::block::Block;
+use crate::device::{Device, Method, SampleSpec};
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::rng::{Kappa, Variates};
+
+/// How minibatches are sampled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SamplerConfig {
+    /// The method, the same in all layers.
+    pub method: Method,
+    /// Fanout of each layer, from the seeds outward; `usize::MAX` is all.
+    pub fanouts: Fanouts,
+    /// How many consecutive minibatches are alike.
+    pub kappa: Kappa,
+    /// All draws are functions of it.
+    pub seed: u64,
+    /// Whether blocks tell their edges' numbers in the graph.
+    pub edge_ids: bool,
+}
+
+/// Samples minibatches.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    config: SamplerConfig,
+    degrees: Option<Arc<Graph>>,
+}
+
+/// A sampled minibatch.
+#[derive(Debug)]
+pub struct MiniBatch<D: Device> {
+    /// The seed vertices, each once, in order of first occurrence: the destinations of the last block.
+    pub seeds: Vec<u32>,
+    /// Where seed vertices were repeated: for each one asked for, its row in `seeds`.
+    pub seed_row: Option<Vec<u32>>,
+    /// In the order in which a model uses them: the sources of the first are the vertices whose features are needed.
+    pub blocks: Vec<Arc<Block<D>>>,
+}
+
+impl<D: Device> MiniBatch<D> {
+    /// Global ids of the vertices whose features are needed.
+    pub fn input_vertices(&self) -> D::View<'_, u32> {
+        // A sampler has at least one layer.
+        self.blocks[0].src()
+    }
+
+    /// Number of edges in all blocks.
+    pub fn n_edges(&self) -> u64 {
+        self.blocks.iter().map(|block| block.n_edge() as u64).sum()
+    }
+}
+
+impl Sampler {
+    /// An error if there are no layers.
+    pub fn new(config: SamplerConfig) -> Result<Self> {
+        if config.fanouts.0.is_empty() {
+            return Err(Error::invalid("fanouts", "an empty list", "a fanout for each layer, one at least"));
+        }
+        Ok(Sampler { config, degrees: None })
+    }
+
+    /// Gives every block the in-degrees that vertices have in `graph`, for
+    /// [`symmetric_weights`](Block::symmetric_weights).
+    pub fn with_degrees(mut self, graph: Arc<Graph>) -> Self {
+        self.degrees = Some(graph);
+        self
+    }
+
+    /// What the sampler was made with.
+    pub fn config(&self) -> &SamplerConfig {
+        &self.config
+    }
+
+    /// Samples minibatch number `batch` (counted over all epochs) around `seeds`, which may repeat.
+    ///
+    /// Errors: a seed at or above the number of vertices, and those of
+    /// [`sample_block`](crate::device::Sample::sample_block).
+    pub fn sample<D: Device>(
+        &self,
+        device: &D,
+        graph: &D::Graph,
+        seeds: &[u32],
+        batch: u64,
+    ) -> Result<MiniBatch<D>> {
+        let (unique, seed_row) = merge_repeats(seeds);
+        let variates = Variates::new(self.config.seed, batch, self.config.kappa);
+        let first = device.upload(&unique)?;
+        let mut blocks: Vec<Arc<Block<D>>> = Vec::with_capacity(self.config.fanouts.0.len());
+        for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
+            let spec = SampleSpec { method: self.config.method, fanout, edge_ids: self.config.edge_ids };
+            let dst = blocks.last().map_or_else(|| D::view(&first), |block| block.src());
+            let sampled = device
+                .sample_block(graph, dst, &spec, &variates, layer as u32)
+                .map_err(|error| as_seed_error(error, seeds))?;
+            let mut block = Block::new(sampled)?;
+            if let Some(graph) = &self.degrees {
+                block = block.with_degrees(device, |vertex| graph.in_degree(vertex))?;
+            }
+            blocks.push(Arc::new(block));
+        }
+        blocks.reverse();
+        Ok(MiniBatch { seeds: unique, seed_row, blocks })
+    }
+}
+
+/// Only seeds can be out of range: what blocks hold comes from the graph. The error names the caller's array.
+fn as_seed_error(error: Error, seeds: &[u32]) -> Error {
+    match error {
+        Error::IndexOutOfRange { array: "dst", value, limit, position } => {
+            let at = seeds.iter().position(|&seed| i64::from(seed) == value);
+            let position = at.map_or(position, |at| at as u64);
+            Error::IndexOutOfRange { array: "seeds", position, value, limit }
+        }
+        other => other,
+    }
+}
+
+/// The different seeds in order of first occurrence, and if any was repeated, the row of each.
+fn merge_repeats(seeds: &[u32]) -> (Vec<u32>, Option<Vec<u32>>) {
+    let mut unique = Vec::with_capacity(seeds.len());
+    let mut rows = Vec::with_capacity(seeds.len());
+    let mut row_of = HashMap::with_capacity(seeds.len());
+    for &seed in seeds {
+        let row = match row_of.entry(seed) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                unique.push(seed);
+                *entry.insert(unique.len() as u32 - 1)
+            }
+        };
+        rows.push(row);
+    }
+    let repeated = unique.len() < seeds.len();
+    (unique, repeated.then_some(rows))
+}
+
+#[cfg(test)]
+mod tests;

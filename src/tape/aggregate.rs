@@ -1,0 +1,77 @@
+//! `out = A · x` for a block's sparse matrix `A` with constant factors; `dx = Aᵀ · dout`, by the block's transpose.
+
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::block::Block;
+use crate::device::{Device, Weights, Write};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// How a destination combines its in-edges' messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregate {
+    /// `Σ x_s`. Over a sampled block this is the sum of what was sampled.
+    Sum,
+    /// The mean, weighted by the block's estimator weights if it has any; 0 without edges.
+    Mean,
+    /// The edges' part of [`Block::mean_with_self_weights`].
+    MeanWithSelf,
+    /// The edges' part of [`Block::symmetric_weights`].
+    Symmetric,
+}
+
+impl Aggregate {
+    fn weights<'a, D: Device>(self, device: &D, block: &'a Block<D>) -> Result<Weights<'a, D>> {
+        match self {
+            Aggregate::Sum => Ok(Weights::ones()),
+            Aggregate::Mean => block.mean_weights(device),
+            Aggregate::MeanWithSelf => Ok(block.mean_with_self_weights(device)?.0),
+            Aggregate::Symmetric => Ok(block.symmetric_weights().ok_or_else(no_degrees)?.0),
+        }
+    }
+}
+
+/// The error for a block that lacks the degrees of symmetric normalisation.
+pub(super) fn no_degrees() -> Error {
+    Error::invalid("block", "without in-degrees", "one made with `Block::with_degrees`")
+}
+
+impl<D: Device> Tape<D> {
+    /// Aggregates the rows of `x: [n_src, dim]` over the in-edges of each destination: `[n_dst, dim]`.
+    pub fn aggregate(&self, block: &Arc<Block<D>>, x: Var, aggregate: Aggregate) -> Result<Var> {
+        self.apply(AggregateOp { block: block.clone(), aggregate }, &[x])
+    }
+}
+
+struct AggregateOp<D: Device> {
+    block: Arc<Block<D>>,
+    aggregate: Aggregate,
+}
+
+impl<D: Device> Op<D> for AggregateOp<D> {
+    fn name(&self) -> &'static str {
+        "aggregate"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let weights = self.aggregate.weights(device, &self.block)?;
+        let mut out = Tensor::allocate(device, self.block.n_dst(), inputs[0].cols())?;
+        device.spmm(self.block.csr(), weights, inputs[0].matrix(), out.make_mut(device)?, Write::Assign)?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let Weights { edge, row, column } = self.aggregate.weights(device, &self.block)?;
+        let transposed = Weights { edge, row: column, column: row };
+        let mut dx = Tensor::allocate(device, self.block.n_src(), step.gradient.cols())?;
+        device.spmm(
+            self.block.transpose(device)?,
+            transposed,
+            step.gradient.matrix(),
+            dx.make_mut(device)?,
+            Write::Assign,
+        )?;
+        Ok(vec![Some(dx)])
+    }
+}

@@ -1,0 +1,62 @@
+//! `out[t] = Σ_e w_e · x[s(e)]` with differentiable edge weights.
+//!
+//! `dx = Aᵀ · dout` by the block's transpose; `dw_e = ⟨dout[t(e)], x[s(e)]⟩`.
+
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::block::Block;
+use crate::device::{Device, Weights, Write};
+use crate::error::{Result, check_length};
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// The sum over a destination's in-edges of `x: [n_src, dim]` times `weight: [n_edge, 1]`: `[n_dst, dim]`.
+    pub fn aggregate_weighted(&self, block: &Arc<Block<D>>, x: Var, weight: Var) -> Result<Var> {
+        self.apply(AggregateWeighted { block: block.clone() }, &[x, weight])
+    }
+}
+
+struct AggregateWeighted<D: Device> {
+    block: Arc<Block<D>>,
+}
+
+impl<D: Device> Op<D> for AggregateWeighted<D> {
+    fn name(&self) -> &'static str {
+        "aggregate_weighted"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let (x, weight) = (inputs[0], inputs[1]);
+        check_length("weight", weight.rows() * weight.cols(), self.block.n_edge())?;
+        let mut out = Tensor::allocate(device, self.block.n_dst(), x.cols())?;
+        let weights = Weights { edge: Some(weight.view()), row: None, column: None };
+        device.spmm(self.block.csr(), weights, x.matrix(), out.make_mut(device)?, Write::Assign)?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let (x, weight) = (step.inputs[0], step.inputs[1]);
+        let mut gradients = vec![None, None];
+        if step.wanted[0] {
+            let mut dx = Tensor::allocate(device, x.rows(), x.cols())?;
+            let weights = Weights { edge: Some(weight.view()), row: None, column: None };
+            let transpose = self.block.transpose(device)?;
+            device.spmm(transpose, weights, step.gradient.matrix(), dx.make_mut(device)?, Write::Assign)?;
+            gradients[0] = Some(dx);
+        }
+        if step.wanted[1] {
+            let mut dw = Tensor::allocate(device, weight.rows(), weight.cols())?;
+            device.sddmm_dot(
+                self.block.csr(),
+                x.matrix(),
+                step.gradient.matrix(),
+                1,
+                dw.make_mut(device)?.data,
+                Write::Assign,
+            )?;
+            gradients[1] = Some(dw);
+        }
+        Ok(gradients)
+    }
+}

@@ -1,0 +1,118 @@
+//! `out = gain ⊙ (x − mean) / √(var + ε) + bias`, per column (Ioffe & Szegedy 2015).
+//!
+//! In training `mean` and `var` (biased) are the batch's, and the gradient flows through them:
+//! `dx = gain/σ ⊙ (dout − mean(dout) − x̂ ⊙ mean(dout ⊙ x̂))`. In inference they are the running averages.
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::device::{Device, Storage, Write};
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// Statistics of one batch norm over one batch, for its running averages.
+#[derive(Debug)]
+pub struct BatchStatistics<D: Storage> {
+    /// Which batch norm: the key given to [`Tape::batch_norm`].
+    pub key: usize,
+    /// `[1, dim]`
+    pub mean: Tensor<D>,
+    /// `[1, dim]`: the unbiased variance, `Σ (x − mean)² / (n − 1)`.
+    pub variance: Tensor<D>,
+}
+
+/// Added to the variance, as PyTorch has it.
+const EPSILON: f64 = 1e-5;
+
+impl<D: Device> Tape<D> {
+    /// Normalises the columns of `x: [n, dim]`; `gain, bias: [1, dim]`.
+    ///
+    /// On a training tape the batch's own statistics are used and recorded under `key` (see
+    /// [`take_statistics`](Tape::take_statistics)), except for batches of fewer than two rows, which have no variance:
+    /// these, and inference tapes, use `running = [mean, variance]`, each `[1, dim]`.
+    pub fn batch_norm(
+        &self,
+        key: usize,
+        x: Var,
+        gain: Var,
+        bias: Var,
+        running: [&Tensor<D>; 2],
+    ) -> Result<Var> {
+        let [n, dim] = self.shape(x);
+        let device = self.device();
+        let (mean, variance, factor, from_batch) = if self.is_training() && n >= 2 {
+            let x = self.value(x);
+            let mut sum = Tensor::allocate(device, 1, dim)?;
+            device.sum_rows(x.matrix(), sum.make_mut(device)?.data, Write::Assign)?;
+            let mut mean = Tensor::allocate(device, 1, dim)?;
+            device.scale(1.0 / n as f64, sum.view(), mean.make_mut(device)?.data, Write::Assign)?;
+            let mut squares = Tensor::allocate(device, 1, dim)?;
+            device.sum_squared_deviation(x.matrix(), mean.view(), squares.make_mut(device)?.data)?;
+            let mut variance = Tensor::allocate(device, 1, dim)?;
+            let unbiased = 1.0 / (n - 1) as f64;
+            device.scale(unbiased, squares.view(), variance.make_mut(device)?.data, Write::Assign)?;
+            self.statistics.borrow_mut().push(BatchStatistics { key, mean: mean.clone(), variance });
+            (mean, squares, 1.0 / n as f64, true)
+        } else {
+            (running[0].clone(), running[1].clone(), 1.0, false)
+        };
+        let mut inverse_std = Tensor::allocate(device, 1, dim)?;
+        device.inverse_square_root(variance.view(), factor, EPSILON, inverse_std.make_mut(device)?.data)?;
+        self.apply(BatchNorm { mean, inverse_std, from_batch }, &[x, gain, bias])
+    }
+}
+
+struct BatchNorm<D: Device> {
+    mean: Tensor<D>,
+    inverse_std: Tensor<D>,
+    from_batch: bool,
+}
+
+impl<D: Device> Op<D> for BatchNorm<D> {
+    fn name(&self) -> &'static str {
+        "batch_norm"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let (x, gain, bias) = (inputs[0], inputs[1], inputs[2]);
+        let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
+        device.normalize(
+            x.matrix(),
+            self.mean.view(),
+            self.inverse_std.view(),
+            gain.view(),
+            bias.view(),
+            out.make_mut(device)?,
+        )?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let (x, gain) = (step.inputs[0], step.inputs[1]);
+        let mut dgain = Tensor::allocate(device, 1, x.cols())?;
+        let mut dbias = Tensor::allocate(device, 1, x.cols())?;
+        device.normalize_backward_parameters(
+            x.matrix(),
+            self.mean.view(),
+            self.inverse_std.view(),
+            step.gradient.matrix(),
+            dgain.make_mut(device)?.data,
+            dbias.make_mut(device)?.data,
+        )?;
+        let mut dx = None;
+        if step.wanted[0] {
+            let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
+            device.normalize_backward(
+                x.matrix(),
+                self.mean.view(),
+                self.inverse_std.view(),
+                gain.view(),
+                step.gradient.matrix(),
+                dgain.view(),
+                dbias.view(),
+                if self.from_batch { x.rows() } else { 0 },
+                out.make_mut(device)?,
+            )?;
+            dx = Some(out);
+        }
+        Ok(vec![dx, Some(dgain), Some(dbias)])
+    }
+}

@@ -1,0 +1,187 @@
+//! Numerical checks of gradients in f64: central differences against the tape, with a random cotangent.
+//!
+//! A plain sum as the loss would hide errors (the gradient of a softmax under a sum is zero whatever its code says), so
+//! the loss is `⟨f(inputs), c⟩` with normal `c`.
+//!
+//! ```
+//! use cohop::{device::{Activation, Cpu}, tape::gradcheck, tensor::Tensor};
+//! # fn main() -> cohop::Result<()> {
+//! let cpu = Cpu::<f64>::new();
+//! let x = Tensor::from_slice(&cpu, 1, 3, &[-0.5, 0.25, 2.0])?;
+//! let report = gradcheck::check(&cpu, &[x], 0, |tape, vars| tape.activate(vars[0], Activation::Elu))?;
+//! assert!(report.max_relative_error <= 1e-6);
+//! # Ok(())
+//! # }
+//! ```
+
+mod operations;
+
+use std::sync::Arc;
+
+use super::{Tape, Var};
+use crate::block::Block;
+use crate::device::Cpu;
+use crate::error::Result;
+use crate::rng;
+use crate::tensor::Tensor;
+
+pub use operations::operations;
+
+/// The largest relative error with which a gradient passes.
+pub const TOLERANCE: f64 = 1e-6;
+
+/// Outcome of a check.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Number of derivatives compared.
+    pub derivatives: usize,
+    /// `max |tape − numerical| / max(|tape|, |numerical|, 10⁻³ · largest derivative, 10⁻⁸)`; NaN counts as infinite.
+    pub max_relative_error: f64,
+}
+
+impl Report {
+    /// Whether all derivatives agree to [`TOLERANCE`].
+    pub fn passed(&self) -> bool {
+        self.max_relative_error <= TOLERANCE
+    }
+
+    /// Takes in another report.
+    pub fn merge(&mut self, other: Report) {
+        self.derivatives += other.derivatives;
+        self.max_relative_error = self.max_relative_error.max(other.max_relative_error);
+    }
+}
+
+/// Compares the tape's gradients of `⟨f(inputs), c⟩` with central differences, for every element of every input.
+///
+/// `f` is called with a fresh training tape and one leaf per input; it must be deterministic (dropout is: the tape's
+/// seed is fixed). The difference step starts at 10⁻⁴; an element that disagrees is tried again with smaller steps,
+/// since a step may cross a kink (ReLU, maximum): a wrong derivative disagrees at every step.
+pub fn check(
+    device: &Cpu<f64>,
+    inputs: &[Tensor<Cpu<f64>>],
+    seed: u64,
+    f: impl Fn(&Tape<Cpu<f64>>, &[Var]) -> Result<Var>,
+) -> Result<Report> {
+    let loss = |inputs: &[Tensor<Cpu<f64>>]| -> Result<(Tape<Cpu<f64>>, Vec<Var>, Var)> {
+        let tape = Tape::training(device, seed);
+        let leaves: Vec<Var> = inputs.iter().map(|x| tape.leaf(x.clone())).collect();
+        let out = f(&tape, &leaves)?;
+        let [rows, cols] = tape.shape(out);
+        let loss = tape.dot(out, random(device, rows, cols, seed ^ 0x00c0_ffee)?)?;
+        Ok((tape, leaves, loss))
+    };
+    let (tape, leaves, out) = loss(inputs)?;
+    let gradients = tape.backward(out)?;
+    let tape_gradients: Vec<Vec<f64>> = leaves
+        .iter()
+        .zip(inputs)
+        .map(|(&leaf, input)| match gradients.of(leaf) {
+            Some(gradient) => gradient.to_vec(device),
+            None => Ok(vec![0.0; input.rows() * input.cols()]),
+        })
+        .collect::<Result<_>>()?;
+    let largest = tape_gradients.iter().flatten().fold(0.0f64, |m, g| m.max(g.abs()));
+
+    let mut report = Report::default();
+    let mut inputs = inputs.to_vec();
+    for (which, gradient) in tape_gradients.iter().enumerate() {
+        for (element, &expected) in gradient.iter().enumerate() {
+            let mut error = f64::INFINITY;
+            for step in [1e-4, 1e-5, 1e-6] {
+                let mut at = |offset: f64| -> Result<f64> {
+                    let original = inputs[which].clone();
+                    inputs[which].make_mut(device)?.data[element] += offset;
+                    let (tape, _, out) = loss(&inputs)?;
+                    inputs[which] = original;
+                    tape.value(out).item(device)
+                };
+                let near = at(step)? - at(-step)?;
+                let far = at(2.0 * step)? - at(-2.0 * step)?;
+                let numerical = (8.0 * near - far) / (12.0 * step);
+                let scale = expected.abs().max(numerical.abs()).max(1e-3 * largest).max(1e-8);
+                let now = (expected - numerical).abs() / scale;
+                error = if now.is_nan() { error } else { error.min(now) };
+                if error <= TOLERANCE {
+                    break;
+                }
+            }
+            report.merge(Report { derivatives: 1, max_relative_error: error });
+        }
+    }
+    Ok(report)
+}
+
+/// A named check over a family of shapes.
+pub struct Case {
+    /// The operation or layer.
+    pub name: &'static str,
+    /// Runs the check for shapes and values drawn from a seed.
+    pub run: fn(&Cpu<f64>, Shape, u64) -> Result<Report>,
+}
+
+/// The shape of the block that a case works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Destinations.
+    pub n_dst: usize,
+    /// Sources; at least `n_dst`.
+    pub n_src: usize,
+    /// Edges: random, with parallel ones and, where there are few, isolated destinations.
+    pub n_edge: usize,
+    /// Feature columns.
+    pub dim: usize,
+}
+
+/// The shapes that every case is run on: 0 rows, 0 edges, one row, one column, isolated destinations, a hub.
+pub const SHAPES: [Shape; 6] = [
+    Shape { n_dst: 0, n_src: 0, n_edge: 0, dim: 3 },
+    Shape { n_dst: 3, n_src: 4, n_edge: 0, dim: 2 },
+    Shape { n_dst: 1, n_src: 1, n_edge: 1, dim: 1 },
+    Shape { n_dst: 1, n_src: 9, n_edge: 30, dim: 3 },
+    Shape { n_dst: 6, n_src: 8, n_edge: 5, dim: 4 },
+    Shape { n_dst: 4, n_src: 7, n_edge: 17, dim: 5 },
+];
+
+impl Case {
+    /// Runs the case on all [`SHAPES`].
+    pub fn run_all(&self, device: &Cpu<f64>, seed: u64) -> Result<Report> {
+        let mut report = Report::default();
+        for (i, &shape) in SHAPES.iter().enumerate() {
+            report.merge((self.run)(device, shape, rng::derive(seed, 0, i as u64))?);
+        }
+        Ok(report)
+    }
+}
+
+/// A matrix of standard normal values.
+pub fn random(device: &Cpu<f64>, rows: usize, cols: usize, seed: u64) -> Result<Tensor<Cpu<f64>>> {
+    let values: Vec<f64> = (0..rows * cols).map(|i| rng::normal(seed, 1, i as u64)).collect();
+    Tensor::from_slice(device, rows, cols, &values)
+}
+
+/// A random block of the given shape, with in-degrees in a larger graph for symmetric normalisation.
+pub fn random_block(device: &Cpu<f64>, shape: Shape, seed: u64) -> Result<Arc<Block<Cpu<f64>>>> {
+    let mut edges: Vec<(u32, u32)> = (0..shape.n_edge as u64)
+        .map(|e| {
+            let dst = rng::bounded(seed, 2, e, shape.n_dst as u64) as u32;
+            (dst, rng::bounded(seed, 3, e, shape.n_src as u64) as u32)
+        })
+        .collect();
+    edges.sort_unstable();
+    let mut indptr = vec![0u32; shape.n_dst + 1];
+    for &(dst, _) in &edges {
+        indptr[dst as usize + 1] += 1;
+    }
+    for i in 0..shape.n_dst {
+        indptr[i + 1] += indptr[i];
+    }
+    let degrees = indptr.clone();
+    let indices: Vec<u32> = edges.iter().map(|&(_, src)| src).collect();
+    let block = Block::from_csr(device, shape.n_src, &indptr, &indices)?;
+    let in_block = move |v: u32| {
+        let v = v as usize;
+        if v + 1 < degrees.len() { u64::from(degrees[v + 1] - degrees[v]) } else { 0 }
+    };
+    Ok(Arc::new(block.with_degrees(device, |v| 2 * in_block(v) + u64::from(v % 3))?))
+}

@@ -1,0 +1,195 @@
+//! The cases for the tape's operations.
+
+use super::{Case, Report, Shape, check, random, random_block};
+use crate::device::{Activation, Cpu, IGNORED, Storage};
+use crate::error::Result;
+use crate::pattern::Pattern;
+use crate::rng;
+use crate::tape::{Aggregate, SparseRows};
+
+/// One case for every operation of the tape.
+pub fn operations() -> Vec<Case> {
+    vec![
+        Case { name: "linear", run: linear },
+        Case { name: "linear, two terms", run: linear_two_terms },
+        Case { name: "add bias", run: add_bias },
+        Case { name: "relu", run: |d, s, z| activation(d, s, z, Activation::Relu) },
+        Case { name: "leaky relu", run: |d, s, z| activation(d, s, z, Activation::LeakyRelu { slope: 0.2 }) },
+        Case { name: "elu", run: |d, s, z| activation(d, s, z, Activation::Elu) },
+        Case { name: "add", run: add },
+        Case { name: "prefix", run: prefix },
+        Case { name: "concatenate", run: concatenate },
+        Case { name: "scale by 1 + epsilon", run: scale_by_one_plus },
+        Case { name: "dropout", run: dropout },
+        Case { name: "aggregate sum", run: |d, s, z| aggregate(d, s, z, Aggregate::Sum) },
+        Case { name: "aggregate mean", run: |d, s, z| aggregate(d, s, z, Aggregate::Mean) },
+        Case { name: "aggregate mean with self", run: |d, s, z| aggregate(d, s, z, Aggregate::MeanWithSelf) },
+        Case { name: "aggregate symmetric", run: |d, s, z| aggregate(d, s, z, Aggregate::Symmetric) },
+        Case { name: "own part", run: own_part },
+        Case { name: "aggregate max", run: aggregate_max },
+        Case { name: "aggregate weighted", run: aggregate_weighted },
+        Case { name: "gather rows", run: gather_rows },
+        Case { name: "sparse linear", run: sparse_linear },
+        Case { name: "batch norm", run: batch_norm },
+        Case { name: "log-softmax nll", run: log_softmax_nll },
+    ]
+}
+
+fn linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [
+        random(device, s.n_src, s.dim, seed)?,
+        random(device, s.dim, 3, seed + 1)?,
+        random(device, 1, 3, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.linear(&[(v[0], v[1])], Some(v[2]), Some(Activation::Elu)))
+}
+
+fn linear_two_terms(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [
+        random(device, s.n_src, s.dim, seed)?,
+        random(device, s.dim, 2, seed + 1)?,
+        random(device, s.n_dst, 3, seed + 2)?,
+        random(device, 3, 2, seed + 3)?,
+    ];
+    check(device, &inputs, seed, |tape, v| {
+        tape.linear(&[(tape.prefix(v[0], s.n_dst)?, v[1]), (v[2], v[3])], None, None)
+    })
+}
+
+fn add_bias(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 1, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.add_bias(v[0], v[1], Some(Activation::Elu)))
+}
+
+fn activation(device: &Cpu<f64>, s: Shape, seed: u64, activation: Activation) -> Result<Report> {
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| tape.activate(v[0], activation))
+}
+
+fn add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed + 1)?];
+    // Used twice, so that contributions of different heights are added up.
+    check(device, &inputs, seed, |tape, v| {
+        let sum = tape.add(v[0], v[1])?;
+        tape.add(tape.prefix(sum, s.n_dst)?, tape.prefix(v[0], s.n_dst)?)
+    })
+}
+
+fn prefix(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| tape.prefix(v[0], s.n_dst))
+}
+
+fn concatenate(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, 2, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.concatenate(&[v[0], v[1], v[0]]))
+}
+
+fn scale_by_one_plus(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 1, 1, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.scale_by_one_plus(v[0], v[1]))
+}
+
+fn dropout(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.dropout(tape.dropout(v[0], 0.4, Some(&block))?, 0.2, None)
+    })
+}
+
+fn aggregate(device: &Cpu<f64>, s: Shape, seed: u64, aggregate: Aggregate) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.aggregate(&block, v[0], aggregate)
+    })
+}
+
+fn own_part(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
+        let mean = tape.own_part(&block, v[0], Aggregate::MeanWithSelf)?;
+        tape.add(mean, tape.own_part(&block, v[0], Aggregate::Symmetric)?)
+    })
+}
+
+fn aggregate_max(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| tape.aggregate_max(&block, v[0]))
+}
+
+fn aggregate_weighted(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_edge, 1, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.aggregate_weighted(&block, v[0], v[1]))
+}
+
+fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let n = if s.n_src == 0 { 0 } else { s.n_edge };
+    let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.gather_rows(v[0], device.upload(&index)?)
+    })
+}
+
+fn sparse_linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    let (csr, n) = (block.csr(), s.n_edge);
+    let pattern = Pattern::from_host(device, s.n_src, csr.indptr, csr.indices)?;
+    let values = device.upload(random(device, n, 1, seed + 1)?.view())?;
+    let names: Vec<u32> = (0..n as u32).collect();
+    let x = SparseRows::new(pattern, values, device.upload(&names)?)?;
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
+        let dropped = tape.sparse_dropout(&x, 0.3)?;
+        tape.add(tape.sparse_linear(&dropped, v[0])?, tape.sparse_linear(&x, v[0])?)
+    })
+}
+
+fn batch_norm(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [
+        random(device, s.n_src, s.dim, seed)?,
+        random(device, 1, s.dim, seed + 1)?,
+        random(device, 1, s.dim, seed + 2)?,
+    ];
+    let mean = random(device, 1, s.dim, seed + 3)?;
+    let variance = crate::tensor::Tensor::from_slice(device, 1, s.dim, &vec![0.7; s.dim])?;
+    check(device, &inputs, seed, |tape, v| tape.batch_norm(0, v[0], v[1], v[2], [&mean, &variance]))
+}
+
+fn log_softmax_nll(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let labels: Vec<i32> = (0..s.n_src as u64)
+        .map(|i| if i == 1 { IGNORED } else { rng::bounded(seed, 5, i, s.dim as u64) as i32 })
+        .collect();
+    check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.log_softmax_nll(v[0], device.upload(&labels)?, 0.5)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_agrees_with_finite_differences() {
+        let device = Cpu::new();
+        for case in operations() {
+            let report = case.run_all(&device, 1).unwrap();
+            assert!(report.passed(), "{}: {report:?}", case.name);
+            assert!(report.derivatives > 0, "{} compared nothing", case.name);
+        }
+    }
+
+    #[test]
+    fn a_wrong_gradient_is_seen() {
+        // A part of the function is hidden from the tape: a stand-in for a wrong backward pass.
+        let device = Cpu::new();
+        let shape = Shape { n_dst: 4, n_src: 7, n_edge: 17, dim: 5 };
+        let block = random_block(&device, shape, 3).unwrap();
+        let x = random(&device, 7, 5, 3).unwrap();
+        let report = check(&device, &[x], 3, |tape, v| {
+            let detached = tape.constant(tape.value(v[0]));
+            tape.add(
+                tape.aggregate(&block, v[0], Aggregate::Sum)?,
+                tape.aggregate(&block, detached, Aggregate::Mean)?,
+            )
+        });
+        assert!(!report.unwrap().passed());
+    }
+}

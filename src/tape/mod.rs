@@ -1,0 +1,279 @@
+//! Reverse-mode automatic differentiation on a tape.
+//!
+//! A [`Tape`] records operations in the order in which they are called; [`Tape::backward`] walks back once. Each
+//! operation is one file here, with its forward and backward pass side by side and the formula in its head.
+//!
+//! ```
+//! use cohop::{device::Cpu, tape::Tape, tensor::Tensor};
+//! # fn main() -> cohop::Result<()> {
+//! let cpu = Cpu::<f32>::new();
+//! let tape = Tape::training(&cpu, 0);
+//! let x = tape.leaf(Tensor::from_slice(&cpu, 1, 2, &[3.0, -1.0])?);
+//! let w = tape.leaf(Tensor::from_slice(&cpu, 2, 1, &[0.5, 2.0])?);
+//! let y = tape.linear(&[(x, w)], None, None)?;
+//! assert_eq!(tape.value(y).item(&cpu)?, -0.5);
+//! let gradients = tape.backward(y)?;
+//! assert_eq!(gradients.of(w).unwrap().to_vec(&cpu)?, [3.0, -1.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod activation;
+mod add;
+mod aggregate;
+mod aggregate_max;
+mod aggregate_weighted;
+mod batch_norm;
+mod concatenate;
+mod dot;
+mod dropout;
+mod gather_rows;
+pub mod gradcheck;
+mod linear;
+mod nll;
+mod prefix;
+mod scale_by;
+mod scale_rows;
+mod sparse_linear;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use crate::device::{Device, Storage, Write};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+pub use aggregate::Aggregate;
+pub use batch_norm::BatchStatistics;
+pub use sparse_linear::SparseRows;
+
+/// A value on a tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Var(usize);
+
+/// A differentiable operation.
+pub(crate) trait Op<D: Device> {
+    /// Its name, for messages.
+    fn name(&self) -> &'static str;
+
+    /// The output for the inputs. May keep in `self` what `backward` needs.
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>>;
+
+    /// The gradient for each input, in their order; `None` where `wanted` is false or the gradient is zero.
+    ///
+    /// A gradient may have fewer rows than its input: the rest is zero.
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>>;
+}
+
+/// What an operation is given in the backward pass.
+pub(crate) struct BackwardStep<'a, D: Device> {
+    /// The inputs of the forward pass.
+    pub inputs: &'a [&'a Tensor<D>],
+    /// The output of the forward pass.
+    pub output: &'a Tensor<D>,
+    /// The gradient of the output, of its shape; to be used up.
+    pub gradient: Tensor<D>,
+    /// Which inputs' gradients are wanted.
+    pub wanted: &'a [bool],
+}
+
+struct Node<D: Device> {
+    value: Tensor<D>,
+    op: Option<Box<dyn Op<D>>>,
+    inputs: Vec<usize>,
+    needs_gradient: bool,
+}
+
+/// A record of operations on one device.
+pub struct Tape<D: Device> {
+    device: D,
+    nodes: RefCell<Vec<Node<D>>>,
+    parameters: RefCell<HashMap<usize, Var>>,
+    statistics: RefCell<Vec<BatchStatistics<D>>>,
+    training: bool,
+    seed: u64,
+    n_dropout: Cell<u32>,
+}
+
+impl<D: Device> Tape<D> {
+    /// A tape that records for [`backward`](Tape::backward); dropout is on and draws from `seed`, batch norm uses the
+    /// batch's statistics.
+    pub fn training(device: &D, seed: u64) -> Self {
+        Tape {
+            device: device.clone(),
+            nodes: RefCell::default(),
+            parameters: RefCell::default(),
+            statistics: RefCell::default(),
+            training: true,
+            seed,
+            n_dropout: Cell::new(0),
+        }
+    }
+
+    /// A tape for predictions: dropout is off, batch norm uses its running statistics, nothing is kept for a backward
+    /// pass.
+    pub fn inference(device: &D) -> Self {
+        Tape { training: false, ..Tape::training(device, 0) }
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Whether this tape was made by [`training`](Tape::training).
+    pub fn is_training(&self) -> bool {
+        self.training
+    }
+
+    /// A constant: no gradient flows into it.
+    pub fn constant(&self, value: Tensor<D>) -> Var {
+        self.push(Node { value, op: None, inputs: Vec::new(), needs_gradient: false })
+    }
+
+    /// A leaf whose gradient [`backward`](Tape::backward) returns.
+    pub fn leaf(&self, value: Tensor<D>) -> Var {
+        self.push(Node { value, op: None, inputs: Vec::new(), needs_gradient: self.training })
+    }
+
+    /// The leaf of parameter `key`: made by the first call, the same for all later ones.
+    pub fn parameter(&self, key: usize, value: &Tensor<D>) -> Var {
+        if let Some(&var) = self.parameters.borrow().get(&key) {
+            return var;
+        }
+        let var = self.leaf(value.clone());
+        self.parameters.borrow_mut().insert(key, var);
+        var
+    }
+
+    /// Makes `var` stand for parameter `key`, so that a layer can be differentiated with respect to given leaves.
+    pub(crate) fn bind_parameter(&self, key: usize, var: Var) {
+        self.parameters.borrow_mut().insert(key, var);
+    }
+
+    /// The value of `var`. Panics if it belongs to another tape and is out of this one's range.
+    pub fn value(&self, var: Var) -> Tensor<D> {
+        self.nodes.borrow()[var.0].value.clone()
+    }
+
+    /// `[rows, cols]` of `var`. Panics as [`value`](Tape::value) does.
+    pub fn shape(&self, var: Var) -> [usize; 2] {
+        self.nodes.borrow()[var.0].value.shape()
+    }
+
+    /// Statistics that batch norms took on this tape, for their running averages.
+    pub fn take_statistics(&self) -> Vec<BatchStatistics<D>> {
+        self.statistics.take()
+    }
+
+    fn push(&self, node: Node<D>) -> Var {
+        let mut nodes = self.nodes.borrow_mut();
+        nodes.push(node);
+        Var(nodes.len() - 1)
+    }
+
+    /// Runs an operation and records it.
+    pub(crate) fn apply(&self, mut op: impl Op<D> + 'static, inputs: &[Var]) -> Result<Var> {
+        let (value, needs_gradient) = {
+            let nodes = self.nodes.borrow();
+            let values: Vec<&Tensor<D>> = inputs.iter().map(|v| &nodes[v.0].value).collect();
+            let needs_gradient = inputs.iter().any(|v| nodes[v.0].needs_gradient);
+            (op.forward(&self.device, &values)?, needs_gradient)
+        };
+        tracing::trace!(op = op.name(), shape = ?value.shape());
+        let op: Option<Box<dyn Op<D>>> = if needs_gradient { Some(Box::new(op)) } else { None };
+        let inputs = inputs.iter().map(|v| v.0).collect();
+        Ok(self.push(Node { value, op, inputs, needs_gradient }))
+    }
+
+    /// The gradients of the number `loss` (`[1, 1]`) with respect to every leaf that it depends on.
+    ///
+    /// Walks back once; values and gradients are freed as soon as nothing before them needs them.
+    pub fn backward(self, loss: Var) -> Result<Gradients<D>> {
+        let device = self.device;
+        let mut nodes = self.nodes.into_inner();
+        nodes.truncate(loss.0 + 1);
+        let shape = nodes.last().map_or([0, 0], |n| n.value.shape());
+        if shape != [1, 1] {
+            return Err(Error::ShapeMismatch {
+                op: "backward",
+                left_name: "loss",
+                left: shape,
+                right_name: "required",
+                right: [1, 1],
+            });
+        }
+        let mut gradients: Vec<Option<Tensor<D>>> = nodes.iter().map(|_| None).collect();
+        gradients[loss.0] = Some(Tensor::from_slice(&device, 1, 1, &[num_traits::One::one()])?);
+        let mut leaves = HashMap::new();
+        while let Some(mut node) = nodes.pop() {
+            let index = nodes.len();
+            let Some(gradient) = gradients[index].take().filter(|_| node.needs_gradient) else { continue };
+            let gradient = padded(&device, gradient, node.value.rows())?;
+            let Some(op) = node.op.as_mut() else {
+                leaves.insert(index, gradient);
+                continue;
+            };
+            let inputs: Vec<&Tensor<D>> = node.inputs.iter().map(|&i| &nodes[i].value).collect();
+            let wanted: Vec<bool> = node.inputs.iter().map(|&i| nodes[i].needs_gradient).collect();
+            let step = BackwardStep { inputs: &inputs, output: &node.value, gradient, wanted: &wanted };
+            let contributions = op.backward(&device, step)?;
+            for (&input, contribution) in node.inputs.iter().zip(contributions) {
+                if let Some(contribution) = contribution.filter(|_| nodes[input].needs_gradient) {
+                    accumulate(&device, &mut gradients[input], contribution)?;
+                }
+            }
+        }
+        Ok(Gradients { leaves, parameters: self.parameters.into_inner() })
+    }
+}
+
+/// `slot += contribution`, where missing rows of either are zero.
+fn accumulate<D: Device>(
+    device: &D,
+    slot: &mut Option<Tensor<D>>,
+    mut contribution: Tensor<D>,
+) -> Result<()> {
+    let Some(mut sum) = slot.take() else {
+        *slot = Some(contribution);
+        return Ok(());
+    };
+    if sum.rows() < contribution.rows() {
+        std::mem::swap(&mut sum, &mut contribution);
+    }
+    let n = contribution.rows() * contribution.cols();
+    device.scale(1.0, contribution.view(), D::slice_mut(sum.make_mut(device)?.data, 0..n), Write::Add)?;
+    *slot = Some(sum);
+    Ok(())
+}
+
+/// `gradient` with rows of zeros added up to `rows`.
+fn padded<D: Device>(device: &D, gradient: Tensor<D>, rows: usize) -> Result<Tensor<D>> {
+    if gradient.rows() == rows {
+        return Ok(gradient);
+    }
+    let mut all = Tensor::allocate(device, rows, gradient.cols())?;
+    let (n, n_all) = (gradient.rows() * gradient.cols(), rows * gradient.cols());
+    device.copy(gradient.view(), D::slice_mut(all.make_mut(device)?.data, 0..n))?;
+    device.fill(num_traits::Zero::zero(), D::slice_mut(all.make_mut(device)?.data, n..n_all))?;
+    Ok(all)
+}
+
+/// What [`Tape::backward`] returns.
+#[derive(Debug)]
+pub struct Gradients<D: Storage> {
+    leaves: HashMap<usize, Tensor<D>>,
+    parameters: HashMap<usize, Var>,
+}
+
+impl<D: Device> Gradients<D> {
+    /// The gradient of a leaf; `None` if the loss does not depend on it.
+    pub fn of(&self, leaf: Var) -> Option<&Tensor<D>> {
+        self.leaves.get(&leaf.0)
+    }
+
+    /// The gradient of the parameter `key`; `None` if the loss does not depend on it.
+    pub fn of_parameter(&self, key: usize) -> Option<&Tensor<D>> {
+        self.parameters.get(&key).and_then(|&var| self.of(var))
+    }
+}

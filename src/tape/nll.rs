@@ -1,0 +1,60 @@
+//! `loss = factor · Σ_i −log_softmax(logits[i])[label[i]]`; `dlogits = factor · dloss · (softmax − onehot)`.
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::device::Device;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// The negative log-likelihood of `labels: [n]` under `logits: [n, n_class]`, summed over rows and multiplied by
+    /// `factor` (one over the global batch size). Rows labelled [`IGNORED`](crate::device::IGNORED) count 0.
+    pub fn log_softmax_nll(&self, logits: Var, labels: D::Buffer<i32>, factor: f64) -> Result<Var> {
+        self.apply(LogSoftmaxNll { labels, factor, lse: None }, &[logits])
+    }
+}
+
+struct LogSoftmaxNll<D: Device> {
+    labels: D::Buffer<i32>,
+    factor: f64,
+    /// `[n]`: the logarithm of each row's sum of exponentials.
+    lse: Option<D::Buffer<D::Scalar>>,
+}
+
+impl<D: Device> Op<D> for LogSoftmaxNll<D> {
+    fn name(&self) -> &'static str {
+        "log_softmax_nll"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let logits = inputs[0];
+        let mut lse = device.allocate(logits.rows())?;
+        let mut loss = Tensor::allocate(device, logits.rows(), 1)?;
+        device.log_softmax_nll(
+            logits.matrix(),
+            D::view(&self.labels),
+            D::view_mut(&mut lse),
+            loss.make_mut(device)?.data,
+        )?;
+        self.lse = Some(lse);
+        let mut sum = Tensor::allocate(device, 1, 1)?;
+        device.dot(loss.view(), None, sum.make_mut(device)?.data)?;
+        let mut out = Tensor::allocate(device, 1, 1)?;
+        device.scale(self.factor, sum.view(), out.make_mut(device)?.data, crate::device::Write::Assign)?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let Some(lse) = &self.lse else { return Ok(vec![None]) };
+        let logits = step.inputs[0];
+        let mut dlogits = Tensor::allocate(device, logits.rows(), logits.cols())?;
+        device.log_softmax_nll_backward(
+            logits.matrix(),
+            D::view(&self.labels),
+            D::view(lse),
+            self.factor,
+            step.gradient.view(),
+            dlogits.make_mut(device)?,
+        )?;
+        Ok(vec![Some(dlogits)])
+    }
+}

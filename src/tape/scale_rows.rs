@@ -1,0 +1,57 @@
+//! `out[t] = own[t] · x[t]`, a destination's own part in a GCN aggregation; `dx[t] = own[t] · dout[t]`.
+
+use std::sync::Arc;
+
+use super::aggregate::no_degrees;
+use super::{Aggregate, BackwardStep, Op, Tape, Var};
+use crate::block::Block;
+use crate::device::{Device, Write};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// The destinations' own part of an [`Aggregate::MeanWithSelf`] or [`Aggregate::Symmetric`] aggregation of
+    /// `x: [n_src, dim]`: `[n_dst, dim]`. An error for aggregations that have none.
+    pub fn own_part(&self, block: &Arc<Block<D>>, x: Var, aggregate: Aggregate) -> Result<Var> {
+        let x = self.prefix(x, block.n_dst())?;
+        self.apply(OwnPart { block: block.clone(), aggregate }, &[x])
+    }
+}
+
+struct OwnPart<D: Device> {
+    block: Arc<Block<D>>,
+    aggregate: Aggregate,
+}
+
+impl<D: Device> OwnPart<D> {
+    fn scale(&self, device: &D, x: &Tensor<D>) -> Result<Tensor<D>> {
+        let factor = match self.aggregate {
+            Aggregate::MeanWithSelf => self.block.mean_with_self_weights(device)?.1,
+            Aggregate::Symmetric => self.block.symmetric_weights().ok_or_else(no_degrees)?.1,
+            Aggregate::Sum | Aggregate::Mean => {
+                return Err(Error::invalid(
+                    "aggregate",
+                    format!("{:?}", self.aggregate),
+                    "MeanWithSelf or Symmetric",
+                ));
+            }
+        };
+        let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
+        device.scale_rows(factor, x.matrix(), out.make_mut(device)?, Write::Assign)?;
+        Ok(out)
+    }
+}
+
+impl<D: Device> Op<D> for OwnPart<D> {
+    fn name(&self) -> &'static str {
+        "own_part"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        self.scale(device, inputs[0])
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        Ok(vec![Some(self.scale(device, &step.gradient)?)])
+    }
+}

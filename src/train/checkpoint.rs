@@ -1,0 +1,199 @@
+//! Checkpoints: one safetensors file with parameters, optimiser state, the best epoch's parameters and, in its
+//! metadata, the configuration and counters as JSON.
+//!
+//! All randomness is a function of the seed and of counters, so that a resumed run continues to the bit.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::{Deserialize, Serialize};
+
+use super::TrainConfig;
+use super::evaluate::Evaluation;
+use super::trainer::{Best, Trainer};
+use crate::data::Dataset;
+use crate::device::{Device, Scalar};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// Name of the file in a checkpoint folder.
+pub const FILE: &str = "checkpoint.safetensors";
+
+/// The key of the JSON in the file's metadata.
+const METADATA_KEY: &str = "cohop";
+
+/// What a checkpoint says besides its tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointInfo {
+    /// Version of the format.
+    pub version: u32,
+    /// Name of the data set trained on.
+    pub dataset: String,
+    /// The run's configuration, completed from the data set.
+    pub config: TrainConfig,
+    /// Number of epochs done.
+    pub epoch: u64,
+    /// Number of optimiser steps taken.
+    pub step: u64,
+    /// The epoch with the best validation accuracy.
+    pub best: Option<BestInfo>,
+}
+
+/// The best epoch of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BestInfo {
+    /// From 0.
+    pub epoch: u64,
+    /// Validation accuracy.
+    pub val_acc: f64,
+    /// Validation loss.
+    pub val_loss: f64,
+}
+
+const VERSION: u32 = 1;
+
+fn path_of(folder: &Path) -> PathBuf {
+    folder.join(FILE)
+}
+
+/// Reads what a checkpoint folder says of its run, without its tensors' values.
+pub fn read_info(folder: &Path) -> Result<CheckpointInfo> {
+    let path = path_of(folder);
+    let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
+    info_of(&path, &bytes)
+}
+
+fn info_of(path: &Path, bytes: &[u8]) -> Result<CheckpointInfo> {
+    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| Error::format(path, e))?;
+    let json = metadata.metadata().as_ref().and_then(|m| m.get(METADATA_KEY));
+    let json =
+        json.ok_or_else(|| Error::format(path, format!("has no metadata entry \"{METADATA_KEY}\"")))?;
+    let info: CheckpointInfo = serde_json::from_str(json).map_err(|e| Error::format(path, e))?;
+    if info.version != VERSION {
+        return Err(Error::format(path, format!("has version {}, expected {VERSION}", info.version)));
+    }
+    Ok(info)
+}
+
+fn dtype<S: Scalar>() -> Dtype {
+    if size_of::<S>() == 8 { Dtype::F64 } else { Dtype::F32 }
+}
+
+impl<D: Device> Trainer<D> {
+    /// Writes the whole state of the run to `folder` (made if it is missing). The file is replaced at once: a crash
+    /// leaves the old one.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let io = |e| Error::io(folder, e);
+        std::fs::create_dir_all(folder).map_err(io)?;
+        let info = CheckpointInfo {
+            version: VERSION,
+            dataset: self.dataset().name.clone(),
+            config: self.config().clone(),
+            epoch: self.epoch,
+            step: self.optimizer.step,
+            best: self.best.as_ref().map(|b| BestInfo {
+                epoch: b.epoch,
+                val_acc: b.val.accuracy,
+                val_loss: b.val.loss,
+            }),
+        };
+        let mut values: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
+        for (name, tensor) in self.named_tensors() {
+            let host = tensor.to_vec(self.device())?;
+            values.push((name, tensor.shape(), bytemuck::cast_slice(&host).to_vec()));
+        }
+        let views = values
+            .iter()
+            .map(|(name, shape, bytes)| {
+                let view = TensorView::new(dtype::<D::Scalar>(), shape.to_vec(), bytes);
+                view.map(|v| (name.as_str(), v)).map_err(|e| Error::format(folder, e))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let json = serde_json::to_string(&info).map_err(|e| Error::format(folder, e))?;
+        let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
+        let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| Error::format(folder, e))?;
+        let (path, temporary) = (path_of(folder), folder.join(format!("{FILE}.new")));
+        std::fs::write(&temporary, bytes).map_err(|e| Error::io(&temporary, e))?;
+        std::fs::rename(&temporary, &path).map_err(|e| Error::io(&path, e))
+    }
+
+    /// The run that [`save`](Trainer::save) wrote to `folder`, on the same data set. `adjust` may change what does not
+    /// touch the past, such as the number of epochs or workers.
+    pub fn resume(
+        device: D,
+        dataset: Arc<Dataset>,
+        folder: &Path,
+        adjust: impl FnOnce(&mut TrainConfig),
+    ) -> Result<Self> {
+        let path = path_of(folder);
+        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
+        let info = info_of(&path, &bytes)?;
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| Error::format(&path, e))?;
+        let mut config = info.config;
+        adjust(&mut config);
+        let mut trainer = Trainer::new(device.clone(), dataset, config)?;
+        let load = |name: &str, shape: [usize; 2]| load(&device, &path, &tensors, name, shape);
+        let ids: Vec<_> = trainer.model.parameters.iter().map(|(id, _)| id).collect();
+        let mut best_values = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (name, shape) = {
+                let p = trainer.model.parameters.get(id);
+                (p.name.clone(), p.value.shape())
+            };
+            trainer.model.parameters.set(id, load(&format!("parameter.{name}"), shape)?)?;
+            for (k, moment) in trainer.optimizer.state[id.index()].iter_mut().enumerate() {
+                *moment = load(&format!("optimizer.{k}.{name}"), shape)?;
+            }
+            if info.best.is_some() {
+                best_values.push(load(&format!("best.{name}"), shape)?);
+            }
+        }
+        trainer.optimizer.step = info.step;
+        trainer.epoch = info.epoch;
+        trainer.best = info.best.map(|b| Best {
+            epoch: b.epoch,
+            val: Evaluation { loss: b.val_loss, accuracy: b.val_acc },
+            values: best_values,
+        });
+        Ok(trainer)
+    }
+
+    fn named_tensors(&self) -> Vec<(String, &Tensor<D>)> {
+        let mut named = Vec::new();
+        for (id, p) in self.model.parameters.iter() {
+            named.push((format!("parameter.{}", p.name), &p.value));
+            for (k, moment) in self.optimizer.state[id.index()].iter().enumerate() {
+                named.push((format!("optimizer.{k}.{}", p.name), moment));
+            }
+            if let Some(best) = &self.best {
+                named.push((format!("best.{}", p.name), &best.values[id.index()]));
+            }
+        }
+        named
+    }
+}
+
+fn load<D: Device>(
+    device: &D,
+    path: &Path,
+    tensors: &SafeTensors<'_>,
+    name: &str,
+    shape: [usize; 2],
+) -> Result<Tensor<D>> {
+    let view = tensors.tensor(name).map_err(|e| Error::format(path, format!("{name}: {e}")))?;
+    if view.shape() != shape || view.dtype() != dtype::<D::Scalar>() {
+        return Err(Error::format(
+            path,
+            format!(
+                "{name} is {:?} {:?}, expected {:?} {shape:?}",
+                view.dtype(),
+                view.shape(),
+                dtype::<D::Scalar>()
+            ),
+        ));
+    }
+    let values: Vec<D::Scalar> = bytemuck::pod_collect_to_vec(view.data());
+    Tensor::from_slice(device, shape[0], shape[1], &values)
+}

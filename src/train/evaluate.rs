@@ -1,0 +1,136 @@
+//! Predictions: sampled, or layer by layer over full neighbourhoods.
+
+use std::sync::Arc;
+
+use super::metrics::{accuracy, argmax_rows, mean_nll};
+use super::prepare::{Batch, BatchInput};
+use super::{Pipeline, Preparer};
+use crate::block::Block;
+use crate::device::{Device, Scalar};
+use crate::error::{Error, Result};
+use crate::nn::{Input, Model};
+use crate::sample::Sampler;
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+
+/// How good predictions are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// Mean negative log-likelihood; NaN without labelled vertices.
+    pub loss: f64,
+    /// Share of right predictions; NaN without labelled vertices.
+    pub accuracy: f64,
+}
+
+impl Evaluation {
+    /// From `logits: [labels.len(), n_classes]`.
+    pub fn new<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Result<Self> {
+        Ok(Evaluation {
+            loss: mean_nll(logits, n_classes, labels)?,
+            accuracy: accuracy(&argmax_rows(logits, n_classes), labels)?,
+        })
+    }
+}
+
+/// How many batches workers may be ahead of the consumer, for `workers` of them.
+pub(super) fn queue_depth(workers: usize) -> usize {
+    2 * workers + 1
+}
+
+/// Logits `[seeds.len(), n_classes]` over sampled neighbourhoods, in batches of `batch_size`.
+///
+/// Repeated seeds get the same prediction. Batches are prepared ahead by `workers` threads (0: in turn).
+pub fn infer_sampled<D: Device>(
+    device: &D,
+    model: &Model<D>,
+    preparer: &Preparer<D::Scalar>,
+    sampler: &Sampler,
+    seeds: &[u32],
+    batch_size: usize,
+    workers: usize,
+) -> Result<Vec<D::Scalar>> {
+    if batch_size == 0 {
+        return Err(Error::invalid("batch_size", 0, "at least 1"));
+    }
+    let n_classes = model.config().n_classes;
+    let mut logits = Vec::with_capacity(seeds.len() * n_classes);
+    let chunks: Vec<Vec<u32>> = seeds.chunks(batch_size).map(<[u32]>::to_vec).collect();
+    let (preparer, sampler) = (preparer.clone(), sampler.clone());
+    let work = move |i: usize| preparer.minibatch(&sampler, &chunks[i], i as u64);
+    for item in Pipeline::new(workers, queue_depth(workers), seeds.len().div_ceil(batch_size), work)? {
+        let mut host = item?;
+        let row = host.seed_row.take();
+        let batch = Batch::from_host(device, host)?;
+        let tape = Tape::inference(device);
+        let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
+        let values = tape.value(out).to_vec(device)?;
+        match row {
+            None => logits.extend_from_slice(&values),
+            Some(row) => {
+                for r in row {
+                    let r = r as usize;
+                    logits.extend_from_slice(&values[r * n_classes..(r + 1) * n_classes]);
+                }
+            }
+        }
+    }
+    Ok(logits)
+}
+
+/// Logits of all vertices, `[n_vertices, n_classes]`, layer by layer over full neighbourhoods: each vertex is computed
+/// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device.
+pub fn infer_full<D: Device>(
+    device: &D,
+    model: &Model<D>,
+    preparer: &Preparer<D::Scalar>,
+    chunk: usize,
+    workers: usize,
+) -> Result<Vec<D::Scalar>> {
+    if chunk == 0 {
+        return Err(Error::invalid("chunk", 0, "at least 1"));
+    }
+    let n = preparer.dataset().n_vertices();
+    let mut previous: Option<Tensor<D>> = None;
+    for layer in 0..model.n_layers() {
+        let preparer = preparer.clone();
+        let work = move |i: usize| {
+            let vertices: Vec<u32> = ((i * chunk) as u32..((i + 1) * chunk).min(n) as u32).collect();
+            let block = preparer.full_block(&vertices)?;
+            let rows = if layer == 0 { Some(preparer.rows(block.src())?) } else { None };
+            Ok((block, rows))
+        };
+        let mut out: Option<Tensor<D>> = None;
+        let mut filled = 0;
+        for item in Pipeline::new(workers, queue_depth(workers), n.div_ceil(chunk), work)? {
+            let (block, rows) = item?;
+            let block = Arc::new(Block::from_host(device, block)?);
+            let tape = Tape::inference(device);
+            let input = match (rows, &previous) {
+                (Some(rows), _) => BatchInput::from_host(device, rows)?.on(&tape),
+                (None, Some(h)) => Input::Dense(gather(device, h, &block, &tape)?),
+                (None, None) => Input::Dense(tape.constant(Tensor::zeros(device, block.n_src(), 0)?)),
+            };
+            let h = tape.value(model.forward_layer(&tape, layer, &block, &input)?);
+            let all = match &mut out {
+                Some(all) => all,
+                None => out.insert(Tensor::allocate(device, n, h.cols())?),
+            };
+            let end = filled + h.rows() * h.cols();
+            device.copy(h.view(), D::slice_mut(all.make_mut(device)?.data, filled..end))?;
+            filled = end;
+        }
+        previous = out;
+    }
+    previous.map_or_else(|| Ok(Vec::new()), |logits| logits.to_vec(device))
+}
+
+fn gather<D: Device>(
+    device: &D,
+    h: &Tensor<D>,
+    block: &Block<D>,
+    tape: &Tape<D>,
+) -> Result<crate::tape::Var> {
+    let mut rows = Tensor::allocate(device, block.n_src(), h.cols())?;
+    device.gather(h.view(), h.rows(), block.src(), rows.make_mut(device)?)?;
+    Ok(tape.constant(rows))
+}

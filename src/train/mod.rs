@@ -1,0 +1,29 @@
+//! Training, evaluation and inference: batch preparation, the loop, checkpoints.
+//!
+//! [`Trainer`] is the whole of it:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use cohop::{data, device::Cpu, train::{TrainConfig, Trainer}};
+//! # fn main() -> cohop::Result<()> {
+//! let dataset = Arc::new(data::load("sbm")?);
+//! let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset, TrainConfig::default())?;
+//! let outcome = trainer.fit(&mut ())?;
+//! println!("test accuracy {:.3}", outcome.test_acc);
+//! # Ok(())
+//! # }
+//! ```
+
+mod checkpoint;
+mod evaluate;
+mod metrics;
+mod pipeline;
+mod prepare;
+mod trainer;
+
+pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
+pub use evaluate::{Evaluation, infer_full, infer_sampled};
+pub use metrics::{accuracy, argmax_rows, mean_nll};
+pub use pipeline::Pipeline;
+pub use prepare::{Batch, HostBatch, Preparer};
+pub use trainer::{EpochReport, EvalMode, Observer, Outcome, TrainConfig, Trainer};

@@ -1,0 +1,217 @@
+//! Preparing a minibatch on the host: sampling, feature slicing, labels.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::block::Block;
+use crate::data::{Dataset, Features};
+use crate::device::{Cpu, CpuBuffer, Device, Gather, Sample, SampleSpec, Scalar, Storage};
+use crate::error::{Error, Result};
+use crate::nn::Input;
+use crate::pattern::Pattern;
+use crate::rng::Variates;
+use crate::sample::{Sampler, SamplerConfig};
+use crate::tape::{SparseRows, Tape};
+use crate::tensor::Tensor;
+
+/// Makes minibatches of one data set. Cheap to share between worker threads.
+#[derive(Clone, Debug)]
+pub struct Preparer<S: Scalar> {
+    cpu: Cpu<S>,
+    dataset: Arc<Dataset>,
+    with_degrees: bool,
+}
+
+/// A prepared minibatch in host memory.
+#[derive(Debug)]
+pub struct HostBatch<S: Scalar> {
+    /// In model order.
+    pub blocks: Vec<Arc<Block<Cpu<S>>>>,
+    /// Where seeds were repeated: for each one asked for, its row among the last block's destinations.
+    pub seed_row: Option<Vec<u32>>,
+    /// Rows of the first block's sources.
+    pub input: HostInput<S>,
+    /// `[n_seeds]`: the last block's destinations' classes.
+    pub labels: CpuBuffer<i32>,
+    /// Seconds spent sampling.
+    pub sample_seconds: f64,
+    /// Seconds spent slicing features.
+    pub gather_seconds: f64,
+}
+
+/// Feature rows in host memory.
+#[derive(Debug)]
+pub enum HostInput<S: Scalar> {
+    /// `[n_src, dim]`
+    Dense(Tensor<Cpu<S>>),
+    /// `[n_src, dim]`
+    Sparse(SparseRows<Cpu<S>>),
+}
+
+/// A prepared minibatch on a device.
+#[derive(Debug)]
+pub struct Batch<D: Device> {
+    /// In model order.
+    pub blocks: Vec<Arc<Block<D>>>,
+    /// Rows of the first block's sources.
+    pub input: BatchInput<D>,
+    /// `[n_seeds]` on the host.
+    pub labels: CpuBuffer<i32>,
+}
+
+/// Feature rows on a device.
+#[derive(Clone, Debug)]
+pub enum BatchInput<D: Device> {
+    /// `[n_src, dim]`
+    Dense(Tensor<D>),
+    /// `[n_src, dim]`
+    Sparse(SparseRows<D>),
+}
+
+impl<D: Device> BatchInput<D> {
+    /// Moves rows to `device` (on the CPU: the same memory).
+    pub fn from_host(device: &D, host: HostInput<D::Scalar>) -> Result<Self> {
+        Ok(match host {
+            HostInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
+            HostInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
+        })
+    }
+
+    /// The rows as a model takes them.
+    pub fn on(&self, tape: &Tape<D>) -> Input<D> {
+        match self {
+            BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
+            BatchInput::Sparse(x) => Input::Sparse(x.clone()),
+        }
+    }
+}
+
+impl<D: Device> Batch<D> {
+    /// Moves a minibatch to `device` (on the CPU: the same memory).
+    pub fn from_host(device: &D, host: HostBatch<D::Scalar>) -> Result<Self> {
+        let moved = |block: Arc<Block<Cpu<D::Scalar>>>| {
+            let block = Arc::into_inner(block)
+                .ok_or_else(|| Error::invalid("blocks", "shared", "blocks that nobody else holds"))?;
+            Block::from_host(device, block).map(Arc::new)
+        };
+        Ok(Batch {
+            blocks: host.blocks.into_iter().map(moved).collect::<Result<_>>()?,
+            input: BatchInput::from_host(device, host.input)?,
+            labels: host.labels,
+        })
+    }
+}
+
+impl<S: Scalar> Preparer<S> {
+    /// A preparer over `dataset`; with `with_degrees` its blocks know their sources' in-degrees.
+    pub fn new(dataset: Arc<Dataset>, with_degrees: bool) -> Result<Self> {
+        if dataset.features.is_none() {
+            return Err(no_features());
+        }
+        Ok(Preparer { cpu: Cpu::new(), dataset, with_degrees })
+    }
+
+    /// The data set.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// A sampler whose blocks are as the model needs them.
+    pub fn sampler(&self, config: SamplerConfig) -> Result<Sampler> {
+        let sampler = Sampler::new(config)?;
+        Ok(if self.with_degrees { sampler.with_degrees(self.dataset.graph.clone()) } else { sampler })
+    }
+
+    /// The minibatch number `batch` for `seeds`.
+    pub fn minibatch(&self, sampler: &Sampler, seeds: &[u32], batch: u64) -> Result<HostBatch<S>> {
+        let start = Instant::now();
+        let graph = self.cpu.load_graph(&self.dataset.graph)?;
+        let sampled = sampler.sample(&self.cpu, &graph, seeds, batch)?;
+        let sample_seconds = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let input = self.rows(sampled.input_vertices())?;
+        let labels = self.labels(&sampled.seeds)?;
+        let gather_seconds = start.elapsed().as_secs_f64();
+        Ok(HostBatch {
+            blocks: sampled.blocks,
+            seed_row: sampled.seed_row,
+            input,
+            labels,
+            sample_seconds,
+            gather_seconds,
+        })
+    }
+
+    /// The block of all in-edges of `dst` (unique ids).
+    pub fn full_block(&self, dst: &[u32]) -> Result<Block<Cpu<S>>> {
+        let graph = self.cpu.load_graph(&self.dataset.graph)?;
+        let spec = SampleSpec { method: crate::device::Method::Full, fanout: usize::MAX, edge_ids: false };
+        let variates = Variates::new(0, 0, crate::rng::Kappa::INDEPENDENT);
+        let block = Block::new(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
+        if self.with_degrees {
+            block.with_degrees(&self.cpu, |v| self.dataset.graph.in_degree(v))
+        } else {
+            Ok(block)
+        }
+    }
+
+    /// `[vertices.len()]`: classes.
+    pub fn labels(&self, vertices: &[u32]) -> Result<CpuBuffer<i32>> {
+        let mut labels = self.cpu.allocate::<i32>(vertices.len())?;
+        for (label, &v) in labels.iter_mut().zip(vertices) {
+            *label = self.dataset.labels[v as usize];
+        }
+        Ok(labels)
+    }
+
+    /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
+    pub fn rows(&self, vertices: &[u32]) -> Result<HostInput<S>> {
+        let features = &self.dataset.features;
+        if let Features::Sparse(x) = features {
+            return self.sparse_rows(x, vertices);
+        }
+        let n_rows = features.n_rows();
+        let mut out = Tensor::allocate(&self.cpu, vertices.len(), features.dim())?;
+        let rows = out.make_mut(&self.cpu)?;
+        match features {
+            Features::F32(x) => self.cpu.gather(x.data(), n_rows, vertices, rows)?,
+            Features::F16(x) => self.cpu.gather(x.data(), n_rows, vertices, rows)?,
+            Features::Bf16(x) => self.cpu.gather(x.data(), n_rows, vertices, rows)?,
+            Features::Sparse(_) | Features::None => return Err(no_features()),
+        }
+        Ok(HostInput::Dense(out))
+    }
+
+    fn sparse_rows(&self, x: &crate::data::SparseFeatures, vertices: &[u32]) -> Result<HostInput<S>> {
+        let mut indptr = self.cpu.allocate::<u32>(vertices.len() + 1)?;
+        let mut n = 0u64;
+        indptr[0] = 0;
+        for (end, &v) in indptr[1..].iter_mut().zip(vertices) {
+            n += x.indptr()[v as usize + 1] - x.indptr()[v as usize];
+            *end = u32::try_from(n).map_err(|_| Error::TooLarge {
+                what: "the minibatch's sparse features",
+                count: n,
+                limit: u32::MAX.into(),
+            })?;
+        }
+        let mut indices = self.cpu.allocate::<u32>(n as usize)?;
+        let mut values = self.cpu.allocate::<S>(n as usize)?;
+        let mut names = self.cpu.allocate::<u32>(n as usize)?;
+        for (ends, &v) in indptr.windows(2).zip(vertices) {
+            let (to, from) = (ends[0] as usize..ends[1] as usize, x.indptr()[v as usize]);
+            let (columns, row) = x.row(v as usize);
+            indices[to.clone()].copy_from_slice(columns);
+            for (i, at) in to.enumerate() {
+                values[at] = S::from_f64(f64::from(row[i]));
+                // The entry's position names it; beyond 2^32 entries names repeat, which only correlates dropouts.
+                names[at] = (from + i as u64) as u32;
+            }
+        }
+        let pattern = Pattern::new(vertices.len(), x.dim(), indptr, indices)?;
+        Ok(HostInput::Sparse(SparseRows::new(pattern, values, names)?))
+    }
+}
+
+fn no_features() -> Error {
+    Error::invalid("features", "absent", "vertex features to train on")
+}

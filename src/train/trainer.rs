@@ -1,0 +1,510 @@
+//! The training loop.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
+use super::metrics::{accuracy, argmax_rows};
+use super::prepare::{Batch, BatchInput};
+use super::{Pipeline, Preparer};
+use crate::block::Block;
+use crate::data::Dataset;
+use crate::device::{CpuBuffer, Device, FeatureElement, IGNORED, Method, Scalar};
+use crate::error::{Error, Result};
+use crate::nn::{Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
+use crate::rng::{self, Kappa, Purpose};
+use crate::sample::{Batches, Fanouts, SamplerConfig};
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+
+/// How validation and test predictions are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvalMode {
+    /// With the training sampler's fanouts.
+    Sampled,
+    /// Layer by layer over full neighbourhoods.
+    Full,
+}
+
+/// All that a training run depends on, besides the data set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainConfig {
+    /// The model; numbers of features and classes of 0 are taken from the data set.
+    pub model: ModelConfig,
+    /// The optimiser.
+    pub optimizer: OptimizerConfig,
+    /// The sampler, one fanout a layer.
+    pub sampler: SamplerConfig,
+    /// Seeds per minibatch. `None`: one batch of all training vertices; with full neighbourhoods it runs on the whole
+    /// graph.
+    pub batch_size: Option<usize>,
+    /// The most epochs to train for.
+    pub epochs: u64,
+    /// Stop after so many epochs without a better validation accuracy (or an equal one with a lower loss).
+    pub patience: Option<u64>,
+    /// Decides initial parameters, order of seeds, neighbourhoods and dropout.
+    pub seed: u64,
+    /// How validation and test predictions are made.
+    pub eval: EvalMode,
+    /// Threads that prepare batches ahead. Results do not depend on it.
+    pub workers: usize,
+}
+
+impl Default for TrainConfig {
+    /// GraphSAGE with two layers of 64, as trains well on the built-in data.
+    fn default() -> Self {
+        TrainConfig {
+            model: ModelConfig {
+                kind: ModelKind::Sage,
+                n_features: 0,
+                hidden: 64,
+                n_classes: 0,
+                n_layers: 2,
+                dropout: 0.3,
+                input_dropout: 0.0,
+            },
+            optimizer: OptimizerConfig::Adam {
+                lr: 0.003,
+                weight_decay: 0.0,
+                decoupled: false,
+                first_layer_only: false,
+            },
+            sampler: SamplerConfig {
+                method: Method::Neighbor { replace: false, weighted: false },
+                fanouts: Fanouts(vec![10, 10]),
+                kappa: Kappa::INDEPENDENT,
+                seed: 0,
+                edge_ids: false,
+            },
+            batch_size: Some(1024),
+            epochs: 10,
+            patience: None,
+            seed: 0,
+            eval: EvalMode::Full,
+            workers: 1,
+        }
+    }
+}
+
+/// What happened in an epoch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EpochReport {
+    /// From 0.
+    pub epoch: u64,
+    /// Mean training loss over the epoch's seeds.
+    pub loss: f64,
+    /// Training accuracy, with dropout, while training.
+    pub train_acc: f64,
+    /// Validation accuracy after the epoch; `None` without validation vertices.
+    pub val_acc: Option<f64>,
+    /// Validation loss.
+    pub val_loss: Option<f64>,
+    /// Wall-clock seconds, evaluation included.
+    pub seconds: f64,
+    /// Seconds spent sampling, summed over workers.
+    pub sample_seconds: f64,
+    /// Seconds spent slicing features, summed over workers.
+    pub gather_seconds: f64,
+    /// Seconds of forward, backward and optimiser.
+    pub compute_seconds: f64,
+    /// Seconds of exchange between processing elements.
+    pub exchange_seconds: f64,
+    /// Seconds that training waited for batches.
+    pub wait_seconds: f64,
+    /// Seconds of validation.
+    pub eval_seconds: f64,
+    /// Number of minibatches.
+    pub batches: u64,
+    /// Destination vertices of all layers of all batches.
+    pub vertices: u64,
+    /// Edges of all layers of all batches.
+    pub edges: u64,
+    /// Rows of features loaded.
+    pub input_vertices: u64,
+    /// Bytes sent between processing elements.
+    pub exchanged_bytes: u64,
+    /// Feature rows found in the cache.
+    pub cache_hits: u64,
+    /// Feature rows not found in the cache.
+    pub cache_misses: u64,
+    /// The process's peak resident memory; 0 where the system does not tell.
+    pub peak_rss_bytes: u64,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Test accuracy with the parameters of the best epoch; NaN without test vertices.
+    pub test_acc: f64,
+    /// Best validation accuracy; NaN without validation vertices.
+    pub best_val_acc: f64,
+    /// The epoch that had it (without validation vertices: the last).
+    pub best_epoch: u64,
+    /// Wall-clock seconds of the run.
+    pub seconds: f64,
+}
+
+/// Hears of a run's progress. All methods do nothing by default; `()` is an observer.
+pub trait Observer<D: Device> {
+    /// An epoch of `n_batches` begins.
+    fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
+    /// Batch `index` of the epoch is done; `report` holds the sums so far.
+    fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}
+    /// An epoch is done; an error ends the run.
+    fn epoch_done(&mut self, _trainer: &Trainer<D>, _report: &EpochReport) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<D: Device> Observer<D> for () {}
+
+/// The best epoch so far.
+#[derive(Debug)]
+pub(super) struct Best<D: Device> {
+    pub epoch: u64,
+    pub val: Evaluation,
+    pub values: Vec<Tensor<D>>,
+}
+
+/// Trains one model on one data set.
+#[derive(Debug)]
+pub struct Trainer<D: Device> {
+    device: D,
+    config: TrainConfig,
+    preparer: Preparer<D::Scalar>,
+    /// The model as it is now.
+    pub model: Model<D>,
+    pub(super) optimizer: Optimizer<D>,
+    pub(super) epoch: u64,
+    pub(super) best: Option<Best<D>>,
+    whole: Option<Batch<D>>,
+}
+
+impl<D: Device> Trainer<D> {
+    /// A trainer before its first epoch. Errors: a data set without features or labels, numbers of features, classes
+    /// or fanouts that do not fit, no training vertices.
+    pub fn new(device: D, dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+        fill(&mut config.model.n_features, dataset.features.dim(), "n_features")?;
+        fill(&mut config.model.n_classes, dataset.n_classes, "n_classes")?;
+        if dataset.train_idx.is_empty() {
+            return Err(Error::invalid("train_idx", "empty", "at least one training vertex"));
+        }
+        if config.batch_size == Some(0) {
+            return Err(Error::invalid("batch_size", 0, "at least 1"));
+        }
+        if config.sampler.fanouts.0.len() != config.model.n_layers {
+            let expected = format!("one for each of the model's {} layers", config.model.n_layers);
+            return Err(Error::invalid("fanouts", &config.sampler.fanouts, expected));
+        }
+        let model = Model::new(&device, config.model.clone(), config.seed)?;
+        let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
+        let preparer = Preparer::new(dataset, model.needs_degrees())?;
+        let mut trainer =
+            Trainer { device, config, preparer, model, optimizer, epoch: 0, best: None, whole: None };
+        if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
+            trainer.whole = Some(trainer.whole_graph()?);
+        }
+        Ok(trainer)
+    }
+
+    /// All layers over one block that holds the whole graph; only training vertices have labels.
+    fn whole_graph(&self) -> Result<Batch<D>> {
+        let dataset = self.preparer.dataset();
+        let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
+        let block = Arc::new(Block::from_host(&self.device, self.preparer.full_block(&all)?)?);
+        let mut labels = self.preparer.labels(&all)?;
+        let train = dataset.train_idx.iter().map(|&v| (v, labels[v as usize])).collect::<Vec<_>>();
+        labels.fill(IGNORED);
+        for (v, label) in train {
+            labels[v as usize] = label;
+        }
+        Ok(Batch {
+            blocks: vec![block; self.model.n_layers()],
+            input: BatchInput::from_host(&self.device, self.preparer.rows(&all)?)?,
+            labels,
+        })
+    }
+
+    /// The configuration, completed from the data set.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// The data set.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        self.preparer.dataset()
+    }
+
+    /// Number of epochs done.
+    pub fn epochs_done(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Trains until the last epoch or until patience runs out, and tests with the best epoch's parameters, which the
+    /// model then has.
+    pub fn fit(&mut self, observer: &mut impl Observer<D>) -> Result<Outcome> {
+        let start = Instant::now();
+        while self.epoch < self.config.epochs {
+            let report = self.run_epoch(observer)?;
+            observer.epoch_done(self, &report)?;
+            if let (Some(patience), Some(best)) = (self.config.patience, &self.best)
+                && self.epoch - 1 - best.epoch >= patience
+            {
+                break;
+            }
+        }
+        let mut best_epoch = self.epoch.saturating_sub(1);
+        let mut best_val_acc = f64::NAN;
+        if let Some(best) = &self.best {
+            (best_epoch, best_val_acc) = (best.epoch, best.val.accuracy);
+        }
+        self.restore_best()?;
+        let test = self.evaluate(&self.preparer.dataset().test_idx)?;
+        Ok(Outcome {
+            test_acc: test.accuracy,
+            best_val_acc,
+            best_epoch,
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Gives the model the parameters of the best epoch, if validation chose one.
+    pub fn restore_best(&mut self) -> Result<()> {
+        if let Some(best) = &self.best {
+            let ids: Vec<_> = self.model.parameters.iter().map(|(id, _)| id).collect();
+            for (id, value) in ids.into_iter().zip(&best.values) {
+                self.model.parameters.set(id, value.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One pass over the training vertices, and a validation.
+    pub fn run_epoch(&mut self, observer: &mut impl Observer<D>) -> Result<EpochReport> {
+        let start = Instant::now();
+        let mut sums = Sums::new(self.epoch);
+        if let Some(batch) = self.whole.take() {
+            observer.epoch_begins(self.epoch, 1);
+            let result = self.step(&batch, 0, 1, &mut sums);
+            self.whole = Some(batch);
+            result?;
+            observer.batch_done(0, &sums.report);
+        } else {
+            self.run_minibatches(observer, &mut sums)?;
+        }
+        let eval_start = Instant::now();
+        let val = self.evaluate(&self.preparer.dataset().val_idx)?;
+        let mut report = sums.finish();
+        report.eval_seconds = eval_start.elapsed().as_secs_f64();
+        report.seconds = start.elapsed().as_secs_f64();
+        report.peak_rss_bytes = peak_rss_bytes();
+        if !val.accuracy.is_nan() {
+            (report.val_acc, report.val_loss) = (Some(val.accuracy), Some(val.loss));
+            let better = |b: &Best<D>| {
+                val.accuracy > b.val.accuracy || val.accuracy == b.val.accuracy && val.loss < b.val.loss
+            };
+            if self.best.as_ref().is_none_or(better) {
+                let values = self.model.parameters.iter().map(|(_, p)| p.value.clone()).collect();
+                self.best = Some(Best { epoch: self.epoch, val, values });
+            }
+        }
+        self.epoch += 1;
+        Ok(report)
+    }
+
+    fn run_minibatches(&mut self, observer: &mut impl Observer<D>, sums: &mut Sums) -> Result<()> {
+        let train_idx = self.preparer.dataset().train_idx.clone();
+        let batch_size = self.config.batch_size.unwrap_or(train_idx.len());
+        let epoch = Batches::new(train_idx, batch_size, self.config.seed)?.epoch(self.epoch);
+        let n_batches = epoch.iter().len();
+        observer.epoch_begins(self.epoch, n_batches);
+        let preparer = self.preparer.clone();
+        let sampler = preparer.sampler(self.config.sampler.clone())?;
+        let workers = self.config.workers;
+        let mut batches = Pipeline::new(workers, queue_depth(workers), n_batches, move |i| {
+            let (number, seeds) = epoch.batch(i);
+            preparer.minibatch(&sampler, seeds, number)
+        })?;
+        for index in 0.. {
+            let waiting = Instant::now();
+            let Some(host) = batches.next() else { break };
+            let host = host?;
+            sums.report.wait_seconds += waiting.elapsed().as_secs_f64();
+            sums.report.sample_seconds += host.sample_seconds;
+            sums.report.gather_seconds += host.gather_seconds;
+            let batch = Batch::from_host(&self.device, host)?;
+            self.step(&batch, index as u64, n_batches as u64, sums)?;
+            observer.batch_done(index, &sums.report);
+        }
+        Ok(())
+    }
+
+    /// Forward, backward and optimiser on one batch.
+    fn step(&mut self, batch: &Batch<D>, index: u64, n_batches: u64, sums: &mut Sums) -> Result<()> {
+        let start = Instant::now();
+        let device = &self.device;
+        let n_labelled = batch.labels.iter().filter(|&&l| l != IGNORED).count();
+        let number = self.epoch * n_batches + index;
+        let tape = Tape::training(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
+        let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
+        let labels = device.upload(&batch.labels[..])?;
+        let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
+        let loss_value = tape.value(loss).item(device)?.widen_f64();
+        if !loss_value.is_finite() {
+            return Err(Error::Diverged { epoch: self.epoch, batch: index, loss: loss_value });
+        }
+        sums.add(
+            &tape.value(logits).to_vec(device)?,
+            self.config.model.n_classes,
+            &batch.labels,
+            loss_value,
+        )?;
+        let statistics = tape.take_statistics();
+        let gradients = tape.backward(loss)?;
+        self.optimizer.step(device, &mut self.model.parameters, &gradients)?;
+        self.model.parameters.update_statistics(device, &statistics)?;
+        device.synchronize()?;
+        sums.count(batch);
+        sums.report.compute_seconds += start.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// How well the present parameters predict `vertices` (repeats allowed).
+    pub fn evaluate(&self, vertices: &[u32]) -> Result<Evaluation> {
+        if vertices.is_empty() {
+            return Ok(Evaluation { loss: f64::NAN, accuracy: f64::NAN });
+        }
+        let n_classes = self.config.model.n_classes;
+        let labels = self.preparer.labels(vertices)?;
+        let logits = self.predict(vertices)?;
+        Evaluation::new(&logits, n_classes, &labels)
+    }
+
+    /// Logits `[vertices.len(), n_classes]` of the present parameters.
+    pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
+        let n_classes = self.config.model.n_classes;
+        let (device, workers) = (&self.device, self.config.workers);
+        let batch_size = self.config.batch_size.unwrap_or(vertices.len().max(1));
+        let all = match (self.config.eval, &self.whole) {
+            (EvalMode::Sampled, None) => {
+                // Other neighbourhoods than those trained on.
+                let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
+                let sampler = self.preparer.sampler(SamplerConfig { seed, ..self.config.sampler.clone() })?;
+                return infer_sampled(
+                    device,
+                    &self.model,
+                    &self.preparer,
+                    &sampler,
+                    vertices,
+                    batch_size,
+                    workers,
+                );
+            }
+            (_, Some(whole)) => {
+                let tape = Tape::inference(device);
+                let logits = self.model.forward(&tape, &whole.blocks, whole.input.on(&tape))?;
+                tape.value(logits).to_vec(device)?
+            }
+            (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,
+        };
+        let row = |&v: &u32| all[v as usize * n_classes..(v as usize + 1) * n_classes].iter().copied();
+        Ok(vertices.iter().flat_map(row).collect())
+    }
+}
+
+/// Destinations per block of layer-wise inference.
+pub(super) const FULL_CHUNK: usize = 4096;
+
+fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {
+    if *value == 0 {
+        *value = from_data;
+    }
+    if *value == from_data && from_data > 0 {
+        return Ok(());
+    }
+    Err(Error::invalid(name, *value, format!("the data set's {from_data}, and at least 1")))
+}
+
+/// Sums over an epoch's batches.
+struct Sums {
+    report: EpochReport,
+    labelled: f64,
+}
+
+impl Sums {
+    fn new(epoch: u64) -> Self {
+        let report = EpochReport {
+            epoch,
+            loss: 0.0,
+            train_acc: 0.0,
+            val_acc: None,
+            val_loss: None,
+            seconds: 0.0,
+            sample_seconds: 0.0,
+            gather_seconds: 0.0,
+            compute_seconds: 0.0,
+            exchange_seconds: 0.0,
+            wait_seconds: 0.0,
+            eval_seconds: 0.0,
+            batches: 0,
+            vertices: 0,
+            edges: 0,
+            input_vertices: 0,
+            exchanged_bytes: 0,
+            cache_hits: 0,
+            cache_misses: 0,
+            peak_rss_bytes: 0,
+        };
+        Sums { report, labelled: 0.0 }
+    }
+
+    /// Keeps `loss` and `train_acc` means over the labelled seeds so far.
+    fn add<S: Scalar>(
+        &mut self,
+        logits: &[S],
+        n_classes: usize,
+        labels: &CpuBuffer<i32>,
+        loss: f64,
+    ) -> Result<()> {
+        let n = labels.iter().filter(|&&l| l != IGNORED).count() as f64;
+        if n > 0.0 {
+            let share = n / (self.labelled + n);
+            let acc = accuracy(&argmax_rows(logits, n_classes), labels)?;
+            self.report.loss += (loss - self.report.loss) * share;
+            self.report.train_acc += (acc - self.report.train_acc) * share;
+            self.labelled += n;
+        }
+        Ok(())
+    }
+
+    fn count<D: Device>(&mut self, batch: &Batch<D>) {
+        let report = &mut self.report;
+        report.batches += 1;
+        report.vertices += batch.blocks.iter().map(|b| b.n_dst() as u64).sum::<u64>();
+        report.edges += batch.blocks.iter().map(|b| b.n_edge() as u64).sum::<u64>();
+        let input_vertices = batch.blocks.first().map_or(0, |b| b.n_src() as u64);
+        report.input_vertices += input_vertices;
+        // Without a cache every row is loaded.
+        report.cache_misses += input_vertices;
+    }
+
+    fn finish(self) -> EpochReport {
+        self.report
+    }
+}
+
+/// The most memory that the process has had resident; 0 where the system does not tell.
+fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
