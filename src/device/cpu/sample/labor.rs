@@ -118,7 +118,7 @@ fn covering_scale(row: &[u32], pi: &[f64]) -> f64 {
 ///
 /// With the `m` terms that are 1 known, `c = (Σ of the others' 1/π_s) / (d²/k − m)`. Beginning at m = 0, c rises from
 /// step to step and m with it, and both end at the solution: a finite number of sums, each in row order.
-fn scale(row: &[u32], pi: &[f64], fanout: f64) -> f64 {
+pub(super) fn scale(row: &[u32], pi: &[f64], fanout: f64) -> f64 {
     let degree = row.len() as f64;
     let target = degree * degree / fanout;
     let mut saturated = 0;

@@ -192,7 +192,7 @@ fn floyd(edges: &[u64], fanout: usize, draw: impl Fn(usize, u64) -> u64) -> Vec<
 }
 
 /// `min(1, c_t π_s)` for every in-edge of every destination. c is found by sorting, not by iteration.
-fn labor_probabilities(
+pub(super) fn labor_probabilities(
     graph: &Graph,
     dst: &[u32],
     fanout: usize,
