@@ -138,7 +138,7 @@ fn sampled_training_and_inference_match_full_ones() {
         on_samples.restore_best().unwrap();
         let sampled_inference = on_samples.evaluate(&dataset.test_idx).unwrap().accuracy;
         for (mean, value) in means.iter_mut().zip([full_training, sampled_training, sampled_inference]) {
-            *mean += value / f64::from(seeds);
+            *mean += value / seeds as f64;
         }
     }
     let [full_training, sampled_training, sampled_inference] = means;
