@@ -4,12 +4,10 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use cohop::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock};
-use cohop::graph::Graph;
-use cohop::rng::{Kappa, Purpose, Variates, bounded, shuffle, uniform};
+use cohop::graph::{Graph, Rmat};
+use cohop::rng::{Kappa, Purpose, Variates, bounded};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-const N_VERTICES_LOG2: u32 = 17;
-const N_EDGES: u64 = 2_000_000;
 const FANOUTS: [usize; 3] = [15, 10, 5];
 const BATCH: usize = 1024;
 
@@ -22,34 +20,6 @@ const LABOR_0: Method = labor(LaborIterations::Fixed(0));
 const LABOR_STAR: Method = labor(LaborIterations::Converged);
 const METHODS: [(&str, Method); 3] =
     [("neighbor", NEIGHBOR), ("labor-0", LABOR_0), ("labor-star", LABOR_STAR)];
-
-/// R-MAT (Chakrabarti, Zhan & Faloutsos 2004) with the probabilities of Graph500, and shuffled ids.
-fn rmat() -> Arc<Graph> {
-    let n = 1usize << N_VERTICES_LOG2;
-    let mut id: Vec<u32> = (0..n as u32).collect();
-    shuffle(1, Purpose::Graph.stream(1), &mut id);
-    let mut rows = vec![Vec::new(); n];
-    for edge in 0..N_EDGES {
-        let (mut source, mut destination) = (0, 0);
-        for level in 0..N_VERTICES_LOG2 {
-            let u = uniform(1, Purpose::Graph.stream(2), edge << 5 | u64::from(level));
-            let (down, right) = match u {
-                u if u < 0.57 => (0, 0),
-                u if u < 0.76 => (0, 1),
-                u if u < 0.95 => (1, 0),
-                _ => (1, 1),
-            };
-            (source, destination) = (source * 2 + down, destination * 2 + right);
-        }
-        rows[id[destination] as usize].push(id[source]);
-    }
-    let mut indptr = vec![0];
-    for row in &mut rows {
-        row.sort_unstable();
-        indptr.push(indptr[indptr.len() - 1] + row.len() as u64);
-    }
-    Arc::new(Graph::from_csr(indptr, rows.concat()).expect("rows are sorted and in range"))
-}
 
 /// All layers of a batch.
 fn minibatch(cpu: &Cpu, graph: &Arc<Graph>, method: Method, number: u64) -> Vec<SampledBlock<Cpu>> {
@@ -99,7 +69,8 @@ fn check(graph: &Graph, method: Method, blocks: &[SampledBlock<Cpu>]) {
 }
 
 fn sampling(criterion: &mut Criterion) {
-    let graph = rmat();
+    // 2^17 vertices and about 2 million edges, some of them hubs.
+    let graph = Arc::new(Rmat::graph500(17, 8, 1).generate().expect("valid parameters"));
     let cpu = Cpu::<f32>::new();
     let mut group = criterion.benchmark_group("sampling");
     for (name, method) in METHODS {

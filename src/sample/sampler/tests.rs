@@ -1,7 +1,6 @@
 use super::*;
 use crate::device::{Cpu, LaborIterations};
 use crate::rng::uniform;
-use crate::sample::Fanouts;
 
 const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
 const LABOR_0: Method =

@@ -78,7 +78,7 @@ impl Plan {
             let before = expected;
             expected = self.solve(fanout);
             done = done.saturating_add(1);
-            if iterations == LaborIterations::Converged && !(expected < before * (1.0 - LEAST_GAIN)) {
+            if iterations == LaborIterations::Converged && expected >= before * (1.0 - LEAST_GAIN) {
                 break;
             }
         }
@@ -97,7 +97,7 @@ impl Plan {
             for &candidate in row {
                 let probability = scale * self.pi[candidate as usize];
                 // Where all edges are kept, rounding must not leave a probability a little below 1.
-                let probability = if whole && !(probability >= 1.0) { 1.0 } else { probability };
+                let probability = if whole && probability < 1.0 { 1.0 } else { probability };
                 let largest = &mut self.largest[candidate as usize];
                 if probability > *largest {
                     *largest = probability;

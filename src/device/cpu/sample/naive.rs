@@ -214,7 +214,7 @@ pub(super) fn labor_probabilities(
         let expected: f64 = largest.values().map(|p| p.min(1.0)).sum();
         let is_last = match iterations {
             LaborIterations::Fixed(count) => done == count,
-            LaborIterations::Converged => done > 0 && !(expected < expected_before * (1.0 - 1e-4)),
+            LaborIterations::Converged => done > 0 && expected >= expected_before * (1.0 - 1e-4),
         };
         if is_last {
             let probability = |scale: f64, source: &u32| (scale * pi[source]).min(1.0);

@@ -124,13 +124,13 @@ fn estimates_are_unbiased() {
             let start = graph.indptr()[dst[row] as usize];
             let degree = graph.in_degree(dst[row]) as f64;
             let [mut total, mut count, mut hajek] = [0.0; 3];
-            for edge in block.indptr[row] as usize..block.indptr[row + 1] as usize {
-                let id = block.edge_id[edge];
+            let kept = block.indptr[row] as usize..block.indptr[row + 1] as usize;
+            for (&id, &weight) in block.edge_id[kept.clone()].iter().zip(&weight[kept]) {
                 let p = probability[row][(id - start) as usize];
                 kept_counts[id as usize] += 1;
                 total += x(id) / p / degree;
                 count += 1.0 / p / degree;
-                hajek += weight[edge] * x(id);
+                hajek += weight * x(id);
             }
             for (values, value) in estimates[row].iter_mut().zip([total, count, hajek]) {
                 values.push(value);
