@@ -11,7 +11,11 @@ use cohop::sample::Fanouts;
 use cohop::train::{EvalMode, Observer, TrainConfig, Trainer, read_info};
 
 fn dataset() -> Arc<Dataset> {
-    let graph = Sbm { n_vertices: 1200, n_classes: 4, mean_degree: 8.0, ..SbmData::default().graph };
+    dataset_of(1200)
+}
+
+fn dataset_of(n_vertices: u64) -> Arc<Dataset> {
+    let graph = Sbm { n_vertices, n_classes: 4, mean_degree: 8.0, ..SbmData::default().graph };
     Arc::new(SbmData { graph, dim: 12, separation: 1.8 }.generate().unwrap())
 }
 
@@ -97,6 +101,7 @@ fn damaged_checkpoints_are_refused() {
 
 #[test]
 fn every_model_learns_in_every_mode() {
+    let dataset = dataset_of(6000);
     let config = |kind| {
         let mut config = config(kind);
         config.model.hidden = 32;
@@ -122,8 +127,10 @@ fn every_model_learns_in_every_mode() {
         config.optimizer =
             OptimizerConfig::Adam { lr: 0.01, weight_decay: 0.0, decoupled: false, first_layer_only: false };
         let kind = config.model.kind;
-        let outcome = Trainer::new(Cpu::<f32>::new(), dataset(), config).unwrap().fit(&mut ()).unwrap();
-        // Chance is 0.25; features alone give about 0.7.
+        let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config).unwrap();
+        let outcome = trainer.fit(&mut ()).unwrap();
+        eprintln!("{name}, {kind:?}: {outcome:?}");
+        // Chance is 0.25.
         assert!(outcome.test_acc > 0.6, "{name}, {kind:?}: {outcome:?}");
     }
 }
