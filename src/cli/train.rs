@@ -87,9 +87,9 @@ pub(super) struct TrainArgs {
     /// Go on from the checkpoint, with its settings; --epochs, --patience and --workers may change
     #[arg(long, requires = "checkpoint")]
     resume: bool,
-    /// Neighbourhoods of validation and test
-    #[arg(long, value_enum, default_value_t = EvalName::Full)]
-    eval: EvalName,
+    /// Neighbourhoods of validation and test [default: full; gin, whose sums grow with them: sampled]
+    #[arg(long, value_enum)]
+    eval: Option<EvalName>,
     /// Threads that prepare batches ahead; results do not depend on it
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: usize,
@@ -188,8 +188,9 @@ impl TrainArgs {
             patience: self.patience,
             seed,
             eval: match self.eval {
-                EvalName::Sampled => EvalMode::Sampled,
-                EvalName::Full => EvalMode::Full,
+                None if self.model == ModelName::Gin && !full => EvalMode::Sampled,
+                Some(EvalName::Sampled) => EvalMode::Sampled,
+                None | Some(EvalName::Full) => EvalMode::Full,
             },
             workers: self.workers,
         }
