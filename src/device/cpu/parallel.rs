@@ -23,6 +23,19 @@ pub(super) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
 }
 
+/// Asks for `row` to be brought into the cache, one line after the other.
+#[inline(always)]
+pub(super) fn prefetch<T>(row: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in row.chunks((64 / size_of::<T>()).max(1)) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the pointer is that of a slice's element; a prefetch reads nothing and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
+}
+
 /// Output that can be cut in two between items (elements or rows), so that tasks own what they write.
 pub(super) trait Split: Send + Sized {
     /// The first `at` items, and the others.
