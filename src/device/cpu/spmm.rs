@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::parallel::{
     ByEdges, Rows, Tile, check_csr, check_matrix, check_matrix_mut, check_no_edge, for_elements, for_parts,
-    for_tiles, vectorized, write_tile,
+    for_tiles, prefetch, vectorized, write_tile,
 };
 use crate::device::{Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_same_shape};
 use crate::error::{Error, Result, check_length};
@@ -211,6 +211,9 @@ fn column_out_of_range(j: u32) -> ! {
     panic!("column {j} of a sparse matrix is out of range");
 }
 
+/// How many entries ahead a row of `x` is prefetched, into the rows of `out` that come next too.
+const PREFETCH_ENTRIES: usize = 8;
+
 /// What `out (= | +=) A x` reads: the arrays of a [`Csr`], its [`Weights`] and `x`.
 struct Product<'a, S> {
     indptr: &'a [u32],
@@ -271,6 +274,12 @@ impl<S: Scalar, const WEIGHTED: bool> Tile for SumRow<'_, S, WEIGHTED> {
         let (dim, product) = (self.out.len(), self.product);
         let mut sum = [S::zero(); W];
         for (e, &j) in self.entries.clone().zip(&product.indices[self.entries.clone()]) {
+            if let Some(&later) = product.indices.get(e + PREFETCH_ENTRIES) {
+                let begin = later as usize * dim + column;
+                if let Some(tile) = product.x.get(begin..begin + W) {
+                    prefetch(tile);
+                }
+            }
             let x = row_tile::<S, W>(product.x, dim, j, column);
             if WEIGHTED {
                 let weight = product.weight(e, j);
