@@ -19,6 +19,7 @@ mod gather;
 mod gemm;
 mod loss;
 mod optimizer;
+mod relation;
 mod sample;
 mod sddmm;
 mod spmm;
@@ -31,6 +32,7 @@ pub use gather::Gather;
 pub use gemm::Gemm;
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
@@ -39,11 +41,21 @@ pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:
-    Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+    Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Relation + Sample + Sddmm + Spmm
 {
 }
 
 impl<T> Device for T where
-    T: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+    T: Storage
+        + BatchNorm
+        + Elementwise
+        + Gather
+        + Gemm
+        + Loss
+        + Optimizer
+        + Relation
+        + Sample
+        + Sddmm
+        + Spmm
 {
 }
