@@ -8,13 +8,13 @@ use clap::{Args, ValueEnum};
 
 use super::progress::Progress;
 use super::{Global, output};
-use crate::data::{self, Dataset, FeatureDtype, SbmData};
+use crate::data::{self, Dataset, FeatureDtype, Features, SbmData};
 use crate::device::{Cpu, LaborIterations, Method};
 use crate::error::Result;
-use crate::nn::{ModelConfig, ModelKind, OptimizerConfig};
+use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, SamplerConfig};
-use crate::train::{EvalMode, TrainConfig, Trainer};
+use crate::train::{EvalMode, Metric, TrainConfig, Trainer};
 
 /// Train a node classifier
 ///
@@ -25,6 +25,9 @@ Examples:
   cohop train
   cohop train --model gin --fanouts 15,10,5 --layers 3 --json
   cohop train --data ../shared/data/cora.npz --model gcn --sampler full --row-normalize
+  cohop train --data ../shared/data/aifb.npz --model rgcn --sampler full
+  cohop train --data ../shared/data/mutag.npz --model rgcn --sampler full --bases 30 --weight-decay 5e-4
+  cohop train --data ../shared/data/aifb.npz --model rgcn --fanouts 20,20 --per-relation --epochs 50
   cohop train --epochs 20 --checkpoint run1 && cohop train --resume --epochs 40 --checkpoint run1")]
 pub(super) struct TrainArgs {
     /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
@@ -36,16 +39,29 @@ pub(super) struct TrainArgs {
     /// The layer to stack
     #[arg(long, value_enum, default_value_t = ModelName::Sage)]
     model: ModelName,
+    /// Width of a learned linear map of the input before the first layer; for vertices without features a table of
+    /// embeddings [default: none; rgcn on sparse features: that of --hidden]
+    #[arg(long, value_name = "N")]
+    embedding: Option<usize>,
+    /// Relations' weights are combinations of so many shared bases
+    #[arg(long, value_name = "B", conflicts_with = "blocks")]
+    bases: Option<usize>,
+    /// Relations' weights are block-diagonal with so many blocks
+    #[arg(long, value_name = "K")]
+    blocks: Option<usize>,
+    /// Whether a graph with relations gets an inverse one for each
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
+    inverse_relations: bool,
     /// Number of layers
     #[arg(long, default_value_t = 2)]
     layers: usize,
-    /// Width of the hidden layers [default: 64; gcn on full neighbourhoods: 16]
+    /// Width of the hidden layers [default: 64; gcn on full neighbourhoods, rgcn: 16]
     #[arg(long)]
     hidden: Option<usize>,
     /// Scale each feature row to sum 1
     #[arg(long)]
     row_normalize: bool,
-    /// Dropout before each layer but the first; for gcn before the first too [default: 0.3; gcn: 0.5]
+    /// Dropout before each layer but the first; for gcn before the first too [default: 0.3; gcn: 0.5; rgcn: 0]
     #[arg(long)]
     dropout: Option<f64>,
     /// Dropout of the input [default: 0; gcn: that of --dropout]
@@ -57,10 +73,10 @@ pub(super) struct TrainArgs {
     /// Weight decay, added to the gradient (L2) [default: 0; gcn: 5e-4]
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// Which parameters decay [default: all; gcn: first-layer]
+    /// Which parameters decay [default: all; gcn, rgcn: first-layer]
     #[arg(long, value_enum)]
     decay: Option<DecayScope>,
-    /// Number of epochs [default: 10; full-batch: 200]
+    /// Number of epochs [default: 10; full-batch: 200, rgcn: 50]
     #[arg(long)]
     epochs: Option<u64>,
     /// Stop after so many epochs without a better validation accuracy
@@ -72,6 +88,9 @@ pub(super) struct TrainArgs {
     /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
     #[arg(long, value_name = "K,K,...")]
     fanouts: Option<Fanouts>,
+    /// Fanouts are those of each relation of a vertex, instead of all its in-edges together
+    #[arg(long)]
+    per_relation: bool,
     /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
@@ -90,6 +109,9 @@ pub(super) struct TrainArgs {
     /// Neighbourhoods of validation and test
     #[arg(long, value_enum, default_value_t = EvalName::Full)]
     eval: EvalName,
+    /// What chooses the best epoch
+    #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
+    metric: MetricName,
     /// Threads that prepare batches ahead; results do not depend on it
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: usize,
@@ -103,6 +125,8 @@ enum ModelName {
     Gcn,
     /// GIN with batch norm
     Gin,
+    /// R-GCN, for graphs with relations
+    Rgcn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -128,6 +152,14 @@ enum DecayScope {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MetricName {
+    /// Validation accuracy
+    Accuracy,
+    /// Validation area under the ROC curve, for two classes
+    Auc,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EvalName {
     /// The training fanouts
     Sampled,
@@ -147,10 +179,17 @@ impl TrainArgs {
         };
         let default = if self.sampler == SamplerName::Full { usize::MAX } else { 10 };
         let fanouts = self.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.layers]));
-        SamplerConfig { method, fanouts, kappa: self.kappa, seed, edge_ids: false }
+        SamplerConfig {
+            method,
+            fanouts,
+            per_relation: self.per_relation,
+            kappa: self.kappa,
+            seed,
+            edge_ids: false,
+        }
     }
 
-    fn config(&self, seed: u64) -> TrainConfig {
+    fn config(&self, seed: u64, dataset: &Dataset) -> TrainConfig {
         let full = self.sampler == SamplerName::Full;
         let gcn = self.model == ModelName::Gcn;
         let kind = match self.model {
@@ -158,22 +197,37 @@ impl TrainArgs {
             ModelName::Gcn if full => ModelKind::Gcn,
             ModelName::Gcn => ModelKind::GcnMean,
             ModelName::Gin => ModelKind::Gin,
+            ModelName::Rgcn => ModelKind::Rgcn,
         };
-        let dropout = self.dropout.unwrap_or(if gcn { 0.5 } else { 0.3 });
+        let relational = self.model == ModelName::Rgcn;
+        let dropout = self.dropout.unwrap_or(match self.model {
+            ModelName::Gcn => 0.5,
+            ModelName::Rgcn => 0.0,
+            ModelName::Sage | ModelName::Gin => 0.3,
+        });
+        let hidden = self.hidden.unwrap_or(if (gcn && full) || relational { 16 } else { 64 });
+        let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
         let batch_size = self.batch_size.or(if full { None } else { Some(1024) });
         let first_layer_only = match self.decay {
             Some(scope) => scope == DecayScope::FirstLayer,
-            None => gcn,
+            None => gcn || relational,
         };
         TrainConfig {
             model: ModelConfig {
                 kind,
                 n_features: 0,
-                hidden: self.hidden.unwrap_or(if gcn && full { 16 } else { 64 }),
+                hidden,
                 n_classes: 0,
                 n_layers: self.layers,
                 dropout,
                 input_dropout: self.input_dropout.unwrap_or(if gcn { dropout } else { 0.0 }),
+                embedding: self.embedding.unwrap_or(if needs_embedding { hidden } else { 0 }),
+                n_relations: 0,
+                decomposition: match (self.bases, self.blocks) {
+                    (Some(bases), _) => Decomposition::Basis(bases),
+                    (None, Some(blocks)) => Decomposition::BlockDiagonal(blocks),
+                    (None, None) => Decomposition::Full,
+                },
             },
             optimizer: OptimizerConfig::Adam {
                 lr: self.lr,
@@ -183,12 +237,20 @@ impl TrainArgs {
             },
             sampler: self.sampler(seed),
             batch_size,
-            epochs: self.epochs.unwrap_or(if batch_size.is_none() { 200 } else { 10 }),
+            epochs: self.epochs.unwrap_or(match batch_size {
+                None if relational => 50,
+                None => 200,
+                Some(_) => 10,
+            }),
             patience: self.patience,
             seed,
             eval: match self.eval {
                 EvalName::Sampled => EvalMode::Sampled,
                 EvalName::Full => EvalMode::Full,
+            },
+            metric: match self.metric {
+                MetricName::Accuracy => Metric::Accuracy,
+                MetricName::Auc => Metric::Auc,
             },
             workers: self.workers,
         }
@@ -216,7 +278,11 @@ pub(super) fn load(
 }
 
 pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
-    let dataset = Arc::new(load(&args.data, args.split, args.row_normalize, args.feature_dtype)?);
+    let mut dataset = load(&args.data, args.split, args.row_normalize, args.feature_dtype)?;
+    if args.inverse_relations && dataset.graph.edge_type().is_some() {
+        dataset.graph = Arc::new(dataset.graph.add_inverse_relations()?);
+    }
+    let dataset = Arc::new(dataset);
     let device = Cpu::<f32>::new();
     let mut trainer = match &args.checkpoint {
         Some(folder) if args.resume => Trainer::resume(device, dataset.clone(), folder, |config| {
@@ -224,7 +290,7 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
             config.patience = args.patience.or(config.patience);
             config.workers = args.workers;
         })?,
-        _ => Trainer::new(device, dataset.clone(), args.config(global.seed))?,
+        _ => Trainer::new(device, dataset.clone(), args.config(global.seed, &dataset))?,
     };
     let mut progress = Progress::new(global, trainer.config().epochs, args.checkpoint.clone());
     let outcome = trainer.fit(&mut progress)?;
@@ -240,6 +306,9 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
         outcome.best_val_acc,
         outcome.seconds
     ))?;
+    if let Some(auc) = outcome.test_auc {
+        output::line(format_args!("test ROC AUC {auc:.4}"))?;
+    }
     if args.data == "sbm" && !std::path::Path::new("sbm").exists() {
         let reference = SbmData::default().reference(&dataset)?;
         output::line(format_args!(

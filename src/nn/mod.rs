@@ -7,14 +7,18 @@ mod input;
 mod model;
 mod optimizer;
 mod parameters;
+mod relation_weight;
+mod rgcn;
 mod sage;
 
 pub use gcn::Gcn;
 pub use gin::Gin;
-pub use input::Input;
+pub use input::{Input, OneHot};
 pub use model::{Model, ModelConfig, ModelKind};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
+pub use relation_weight::{Decomposition, RelationWeight};
+pub use rgcn::Rgcn;
 pub use sage::GraphSage;
 
 use std::sync::Arc;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Gcn, Gin, GraphSage, Input, Layer, Parameters, Pass};
+use super::{
+    Decomposition, Gcn, Gin, GraphSage, Initializer, Input, Layer, ParameterId, Parameters, Pass, Rgcn,
+};
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result, check_length};
@@ -22,6 +24,8 @@ pub enum ModelKind {
     GcnMean,
     /// [`Gin`]
     Gin,
+    /// [`Rgcn`], for graphs with edge types.
+    Rgcn,
 }
 
 /// What a model is made of.
@@ -29,7 +33,7 @@ pub enum ModelKind {
 pub struct ModelConfig {
     /// The layer.
     pub kind: ModelKind,
-    /// Number of input features.
+    /// Number of input features; for vertices without features, number of vertices.
     pub n_features: usize,
     /// Width of the hidden layers.
     pub hidden: usize,
@@ -41,6 +45,27 @@ pub struct ModelConfig {
     pub dropout: f64,
     /// Probability of dropping an element of the input.
     pub input_dropout: f64,
+    /// Width of a learned linear map of the input, without bias, before the first layer; 0: none. For vertices without
+    /// features it is a table of trainable embeddings.
+    #[serde(default)]
+    pub embedding: usize,
+    /// Number of relations; 0 for graphs without edge types.
+    #[serde(default)]
+    pub n_relations: usize,
+    /// How relations' weight matrices are made of parameters.
+    #[serde(default)]
+    pub decomposition: Decomposition,
+}
+
+impl ModelConfig {
+    /// Columns of what layer `layer` is given.
+    fn in_dim(&self, layer: usize) -> usize {
+        match (layer, self.embedding) {
+            (0, 0) => self.n_features,
+            (0, width) => width,
+            _ => self.hidden,
+        }
+    }
 }
 
 /// A model: its configuration, layers and parameters.
@@ -49,6 +74,7 @@ pub struct ModelConfig {
 #[derive(Debug)]
 pub struct Model<D: Device> {
     config: ModelConfig,
+    embedding: Option<ParameterId>,
     layers: Vec<Box<dyn Layer<D>>>,
     /// The parameters, in order of the layers.
     pub parameters: Parameters<D>,
@@ -69,9 +95,15 @@ impl<D: Device> Model<D> {
             return Err(Error::invalid("hidden", 0, "at least 1"));
         }
         let mut parameters = Parameters::new(seed);
+        let embedding = if config.embedding > 0 {
+            let shape = [config.n_features, config.embedding];
+            Some(parameters.add(device, 0, "embedding", shape, Initializer::Glorot)?)
+        } else {
+            None
+        };
         let mut layers = Vec::with_capacity(config.n_layers);
         for i in 0..config.n_layers {
-            let in_dim = if i == 0 { config.n_features } else { config.hidden };
+            let in_dim = config.in_dim(i);
             let out_dim = if i + 1 == config.n_layers { config.n_classes } else { config.hidden };
             let p = &mut parameters;
             let layer: Box<dyn Layer<D>> = match config.kind {
@@ -81,10 +113,14 @@ impl<D: Device> Model<D> {
                     Box::new(Gcn::new(device, p, i, in_dim, out_dim, Aggregate::MeanWithSelf)?)
                 }
                 ModelKind::Gin => Box::new(Gin::new(device, p, i, in_dim, config.hidden, out_dim)?),
+                ModelKind::Rgcn => {
+                    let shape = [in_dim, out_dim];
+                    Box::new(Rgcn::new(device, p, i, config.n_relations, shape, config.decomposition)?)
+                }
             };
             layers.push(layer);
         }
-        Ok(Model { config, layers, parameters })
+        Ok(Model { config, embedding, layers, parameters })
     }
 
     /// The configuration.
@@ -129,8 +165,14 @@ impl<D: Device> Model<D> {
         let shape = x.shape(tape);
         let required = [block.n_src(), if layer == 0 { self.config.n_features } else { self.config.hidden }];
         crate::device::check_same_shape("forward", "input", shape, "required", required)?;
+        let embedded = match self.embedding {
+            Some(table) if layer == 0 => {
+                Some(Input::Dense(x.project(&pass, block.n_src(), pass.parameter(table), None, None)?))
+            }
+            _ => None,
+        };
         let p = if layer == 0 { self.config.input_dropout } else { self.config.dropout };
-        let x = x.dropout(tape, p, block)?;
+        let x = embedded.as_ref().unwrap_or(x).dropout(tape, p, block)?;
         let h = self.layers[layer].forward(&pass, block, &x)?;
         if layer + 1 == self.layers.len() { Ok(h) } else { tape.activate(h, Activation::Relu) }
     }

@@ -13,7 +13,7 @@ use crate::block::Block;
 use crate::data::Dataset;
 use crate::device::{CpuBuffer, Device, FeatureElement, IGNORED, Method, Scalar};
 use crate::error::{Error, Result};
-use crate::nn::{Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
+use crate::nn::{Decomposition, Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
 use crate::rng::{self, Kappa, Purpose};
 use crate::sample::{Batches, Fanouts, SamplerConfig};
 use crate::tape::Tape;
@@ -29,10 +29,30 @@ pub enum EvalMode {
     Full,
 }
 
+/// What chooses the best epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Metric {
+    /// Share of right predictions.
+    #[default]
+    Accuracy,
+    /// Area under the ROC curve: for two classes.
+    Auc,
+}
+
+impl Metric {
+    fn of(self, evaluation: &Evaluation) -> f64 {
+        match self {
+            Metric::Accuracy => evaluation.accuracy,
+            Metric::Auc => evaluation.auc,
+        }
+    }
+}
+
 /// All that a training run depends on, besides the data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainConfig {
-    /// The model; numbers of features and classes of 0 are taken from the data set.
+    /// The model; numbers of features, classes and relations of 0 are taken from the data set.
     pub model: ModelConfig,
     /// The optimiser.
     pub optimizer: OptimizerConfig,
@@ -49,6 +69,9 @@ pub struct TrainConfig {
     pub seed: u64,
     /// How validation and test predictions are made.
     pub eval: EvalMode,
+    /// What chooses the best epoch by the validation vertices.
+    #[serde(default)]
+    pub metric: Metric,
     /// Threads that prepare batches ahead. Results do not depend on it.
     pub workers: usize,
 }
@@ -65,6 +88,9 @@ impl Default for TrainConfig {
                 n_layers: 2,
                 dropout: 0.3,
                 input_dropout: 0.0,
+                embedding: 0,
+                n_relations: 0,
+                decomposition: Decomposition::Full,
             },
             optimizer: OptimizerConfig::Adam {
                 lr: 0.003,
@@ -75,6 +101,7 @@ impl Default for TrainConfig {
             sampler: SamplerConfig {
                 method: Method::Neighbor { replace: false, weighted: false },
                 fanouts: Fanouts(vec![10, 10]),
+                per_relation: false,
                 kappa: Kappa::INDEPENDENT,
                 seed: 0,
                 edge_ids: false,
@@ -84,6 +111,7 @@ impl Default for TrainConfig {
             patience: None,
             seed: 0,
             eval: EvalMode::Full,
+            metric: Metric::Accuracy,
             workers: 1,
         }
     }
@@ -102,6 +130,8 @@ pub struct EpochReport {
     pub val_acc: Option<f64>,
     /// Validation loss.
     pub val_loss: Option<f64>,
+    /// Validation area under the ROC curve; `None` unless there are two classes.
+    pub val_auc: Option<f64>,
     /// Wall-clock seconds, evaluation included.
     pub seconds: f64,
     /// Seconds spent sampling, summed over workers.
@@ -139,7 +169,10 @@ pub struct EpochReport {
 pub struct Outcome {
     /// Test accuracy with the parameters of the best epoch; NaN without test vertices.
     pub test_acc: f64,
-    /// Best validation accuracy; NaN without validation vertices.
+    /// Test area under the ROC curve; `None` unless there are two classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_auc: Option<f64>,
+    /// Validation accuracy of the best epoch; NaN without validation vertices.
     pub best_val_acc: f64,
     /// The epoch that had it (without validation vertices: the last).
     pub best_epoch: u64,
@@ -184,10 +217,19 @@ pub struct Trainer<D: Device> {
 }
 
 impl<D: Device> Trainer<D> {
-    /// A trainer before its first epoch. Errors: a data set without features or labels, numbers of features, classes
-    /// or fanouts that do not fit, no training vertices.
+    /// A trainer before its first epoch. Errors: a data set without labels, numbers of features, classes,
+    /// relations or fanouts that do not fit, no training vertices.
     pub fn new(device: D, dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
-        fill(&mut config.model.n_features, dataset.features.dim(), "n_features")?;
+        let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
+        fill(&mut config.model.n_features, dataset.features.dim().max(one_hot), "n_features")?;
+        let n_relations = dataset.graph.n_relations();
+        if config.model.n_relations == 0 {
+            config.model.n_relations = n_relations;
+        }
+        if config.model.n_relations != n_relations {
+            let expected = format!("the {n_relations} of the graph");
+            return Err(Error::invalid("n_relations", config.model.n_relations, expected));
+        }
         fill(&mut config.model.n_classes, dataset.n_classes, "n_classes")?;
         if dataset.train_idx.is_empty() {
             return Err(Error::invalid("train_idx", "empty", "at least one training vertex"));
@@ -195,13 +237,17 @@ impl<D: Device> Trainer<D> {
         if config.batch_size == Some(0) {
             return Err(Error::invalid("batch_size", 0, "at least 1"));
         }
+        if config.metric == Metric::Auc && config.model.n_classes != 2 {
+            let classes = format!("a data set of {} classes", config.model.n_classes);
+            return Err(Error::invalid("metric", format!("auc with {classes}"), "two classes"));
+        }
         if config.sampler.fanouts.0.len() != config.model.n_layers {
             let expected = format!("one for each of the model's {} layers", config.model.n_layers);
             return Err(Error::invalid("fanouts", &config.sampler.fanouts, expected));
         }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
-        let preparer = Preparer::new(dataset, model.needs_degrees())?;
+        let preparer = Preparer::new(dataset, model.needs_degrees());
         let mut trainer =
             Trainer { device, config, preparer, model, optimizer, epoch: 0, best: None, whole: None };
         if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
@@ -270,6 +316,7 @@ impl<D: Device> Trainer<D> {
         let test = self.evaluate(&self.preparer.dataset().test_idx)?;
         Ok(Outcome {
             test_acc: test.accuracy,
+            test_auc: (!test.auc.is_nan()).then_some(test.auc),
             best_val_acc,
             best_epoch,
             seconds: start.elapsed().as_secs_f64(),
@@ -308,8 +355,11 @@ impl<D: Device> Trainer<D> {
         report.peak_rss_bytes = peak_rss_bytes();
         if !val.accuracy.is_nan() {
             (report.val_acc, report.val_loss) = (Some(val.accuracy), Some(val.loss));
+            report.val_auc = (!val.auc.is_nan()).then_some(val.auc);
+            let metric = self.config.metric;
             let better = |b: &Best<D>| {
-                val.accuracy > b.val.accuracy || val.accuracy == b.val.accuracy && val.loss < b.val.loss
+                let (new, old) = (metric.of(&val), metric.of(&b.val));
+                new > old || new == old && val.loss < b.val.loss
             };
             if self.best.as_ref().is_none_or(better) {
                 let values = self.model.parameters.iter().map(|(_, p)| p.value.clone()).collect();
@@ -354,7 +404,7 @@ impl<D: Device> Trainer<D> {
         let n_labelled = batch.labels.iter().filter(|&&l| l != IGNORED).count();
         let number = self.epoch * n_batches + index;
         let tape = Tape::training(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
-        let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
+        let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape, &batch.blocks[0]))?;
         let labels = device.upload(&batch.labels[..])?;
         let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
         let loss_value = tape.value(loss).item(device)?.widen_f64();
@@ -380,7 +430,7 @@ impl<D: Device> Trainer<D> {
     /// How well the present parameters predict `vertices` (repeats allowed).
     pub fn evaluate(&self, vertices: &[u32]) -> Result<Evaluation> {
         if vertices.is_empty() {
-            return Ok(Evaluation { loss: f64::NAN, accuracy: f64::NAN });
+            return Ok(Evaluation::NONE);
         }
         let n_classes = self.config.model.n_classes;
         let labels = self.preparer.labels(vertices)?;
@@ -410,7 +460,8 @@ impl<D: Device> Trainer<D> {
             }
             (_, Some(whole)) => {
                 let tape = Tape::inference(device);
-                let logits = self.model.forward(&tape, &whole.blocks, whole.input.on(&tape))?;
+                let logits =
+                    self.model.forward(&tape, &whole.blocks, whole.input.on(&tape, &whole.blocks[0]))?;
                 tape.value(logits).to_vec(device)?
             }
             (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,
@@ -447,6 +498,7 @@ impl Sums {
             train_acc: 0.0,
             val_acc: None,
             val_loss: None,
+            val_auc: None,
             seconds: 0.0,
             sample_seconds: 0.0,
             gather_seconds: 0.0,

@@ -1,6 +1,6 @@
 //! The cases for the tape's operations.
 
-use super::{Case, Report, Shape, check, random, random_block};
+use super::{Case, Report, Shape, check, random, random_block, random_typed_block};
 use crate::device::{Activation, Cpu, IGNORED, Storage};
 use crate::error::Result;
 use crate::pattern::Pattern;
@@ -29,6 +29,15 @@ pub fn operations() -> Vec<Case> {
         Case { name: "aggregate max", run: aggregate_max },
         Case { name: "aggregate weighted", run: aggregate_weighted },
         Case { name: "gather rows", run: gather_rows },
+        Case { name: "lookup", run: lookup },
+        Case { name: "reshape", run: reshape },
+        Case {
+            name: "relation aggregate, widening",
+            run: |d, s, z| relation_aggregate(d, s, z, 3, s.dim + 2),
+        },
+        Case { name: "relation aggregate, narrowing", run: |d, s, z| relation_aggregate(d, s, z, 3, 1) },
+        Case { name: "relation aggregate, one relation", run: |d, s, z| relation_aggregate(d, s, z, 1, 2) },
+        Case { name: "relation lookup", run: relation_lookup },
         Case { name: "sparse linear", run: sparse_linear },
         Case { name: "batch norm", run: batch_norm },
         Case { name: "log-softmax nll", run: log_softmax_nll },
@@ -126,6 +135,62 @@ fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.gather_rows(v[0], device.upload(&index)?)
+    })
+}
+
+fn lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let n = if s.n_src == 0 { 0 } else { s.n_edge };
+    let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
+    let half = &index[..n / 2];
+    // Looked up twice, and used densely as well in one of two cases: all ways of adding up.
+    check(
+        device,
+        &[random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed)?],
+        seed,
+        |t, v| {
+            let table = if s.dim > 3 { t.add(v[0], v[1])? } else { v[0] };
+            let parts = [
+                t.lookup(table, device.upload(half)?)?,
+                t.lookup(table, device.upload(&index)?)?,
+                t.lookup(v[1], device.upload(&index)?)?,
+            ];
+            let both = t.add(t.prefix(parts[1], half.len())?, parts[0])?;
+            let all = t.add(both, t.prefix(parts[2], half.len())?)?;
+            let dense = t.prefix(v[1], half.len().min(s.n_src))?;
+            t.add(t.prefix(all, half.len().min(s.n_src))?, dense)
+        },
+    )
+}
+
+fn reshape(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(
+        device,
+        &[random(device, s.n_src, s.dim, seed)?, random(device, s.dim, 2, seed)?],
+        seed,
+        |tape, v| {
+            let turned = tape.reshape(v[0], s.dim, s.n_src)?;
+            tape.linear(&[(tape.reshape(turned, s.n_src, s.dim)?, v[1])], None, None)
+        },
+    )
+}
+
+fn relation_aggregate(
+    device: &Cpu<f64>,
+    s: Shape,
+    seed: u64,
+    n_relations: usize,
+    out_dim: usize,
+) -> Result<Report> {
+    let block = random_typed_block(device, s, n_relations, seed)?;
+    let inputs =
+        [random(device, s.n_src, s.dim, seed)?, random(device, n_relations * s.dim, out_dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_aggregate(&block, n_relations, v[0], v[1]))
+}
+
+fn relation_lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.relation_lookup(&block, 3, v[0])
     })
 }
 

@@ -1,0 +1,99 @@
+//! `out[t] = Σ_r mean_{e: s→t of relation r} W_r[id(s)]`: R-GCN's first layer over one-hot vertex ids.
+//!
+//! `dW_r[id(s)] = Σ_{e: s→t of r} f_e dout[t]`, one row for each (relation, source) that occurs: a row-sparse gradient.
+
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, RowGradient, Tape, Var};
+use crate::block::Block;
+use crate::device::{Csr, Device, RelationEdges, Weights, Write};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// As [`relation_aggregate`](Tape::relation_aggregate) over one-hot rows: the row of `W_r` that the source's global
+    /// id names is the message. `weight: [n_relations · n_ids, n]`, one table below the other; out: `[n_dst, n]`.
+    ///
+    /// A leaf's gradient is a [`RowGradient`]. Errors: a source's id at or above `n_ids`, more than 2³² rows of
+    /// `weight`, a block without edge types.
+    pub fn relation_lookup(&self, block: &Arc<Block<D>>, n_relations: usize, weight: Var) -> Result<Var> {
+        self.apply(RelationLookup { block: block.clone(), n_relations }, &[weight])
+    }
+}
+
+struct RelationLookup<D: Device> {
+    block: Arc<Block<D>>,
+    n_relations: usize,
+}
+
+impl<D: Device> RelationLookup<D> {
+    /// `[n_group]`: the row of the weight that each group by (relation, source) reads.
+    fn weight_rows(&self, device: &D, edges: &RelationEdges<D>, n_rows: usize) -> Result<Vec<u32>> {
+        if u32::try_from(n_rows).is_err() {
+            return Err(Error::TooLarge {
+                what: "the relations' tables",
+                count: n_rows as u64,
+                limit: u32::MAX.into(),
+            });
+        }
+        let n_ids = n_rows / self.n_relations.max(1);
+        let ids = device.download(self.block.src())?;
+        if let Some(position) = ids.iter().position(|&id| id as usize >= n_ids) {
+            return Err(Error::IndexOutOfRange {
+                array: "src",
+                position: position as u64,
+                value: i64::from(ids[position]),
+                limit: n_ids as u64,
+            });
+        }
+        let groups = &edges.by_source;
+        let sources = device.download(D::view(&groups.row))?;
+        let mut rows = Vec::with_capacity(sources.len());
+        for (r, ends) in groups.offsets.windows(2).enumerate() {
+            let first = (r * n_ids) as u32;
+            let of_relation = &sources[ends[0] as usize..ends[1] as usize];
+            rows.extend(of_relation.iter().map(|&s| first + ids[s as usize]));
+        }
+        Ok(rows)
+    }
+}
+
+impl<D: Device> Op<D> for RelationLookup<D> {
+    fn name(&self) -> &'static str {
+        "relation_lookup"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let weight = inputs[0];
+        let edges = self.block.relations(device, self.n_relations)?;
+        let rows = self.weight_rows(device, edges, weight.rows())?;
+        let groups = device.download(D::view(&edges.source_group))?;
+        let columns: Vec<u32> = groups.iter().map(|&g| rows[g as usize]).collect();
+        let columns = device.upload(&columns)?;
+        let messages = Csr { n_cols: weight.rows(), indices: D::view(&columns), ..self.block.csr() };
+        let factors = Weights { edge: Some(D::view(&edges.weight)), row: None, column: None };
+        let mut out = Tensor::allocate(device, edges.n_dst, weight.cols())?;
+        device.spmm(messages, factors, weight.matrix(), out.make_mut(device)?, Write::Assign)?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let weight = step.inputs[0];
+        let edges = self.block.relations(device, self.n_relations)?;
+        let groups = &edges.by_source;
+        let by_source = Csr {
+            n_rows: groups.n_groups(),
+            n_cols: edges.n_dst,
+            indptr: D::view(&groups.indptr),
+            indices: D::view(&groups.indices),
+            edge: None,
+        };
+        let factors = Weights { edge: Some(D::view(&groups.weight)), row: None, column: None };
+        let mut values = Tensor::allocate(device, groups.n_groups(), weight.cols())?;
+        let out = values.make_mut(device)?;
+        device.spmm(by_source, factors, step.gradient.matrix(), out, Write::Assign)?;
+        let rows = self.weight_rows(device, edges, weight.rows())?;
+        step.rows.push((0, RowGradient::new(device, weight.rows(), &rows, values)?));
+        Ok(vec![None])
+    }
+}
