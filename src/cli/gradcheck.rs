@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::{Global, output};
 use crate::device::Cpu;
 use crate::error::Result;
-use crate::{nn, tape};
+use crate::nn;
+use crate::tape;
 
 /// Compare every operation's and layer's gradient with central differences in f64
 ///

@@ -13,7 +13,7 @@ use crate::data::FeatureDtype;
 use crate::device::Cpu;
 use crate::error::{Error, Result};
 use crate::sample::Fanouts;
-use crate::train::{EvalMode, Evaluation, Trainer, argmax_rows, read_info};
+use crate::train::{EvalMode, Evaluation, Trainer, argmax_rows};
 
 /// Predict with a checkpoint's best parameters
 ///
@@ -30,9 +30,6 @@ pub(super) struct InferArgs {
     /// The data set [default: the built-in sbm]
     #[arg(long, default_value = "sbm")]
     data: String,
-    /// Scale each feature row to sum 1, as in training
-    #[arg(long)]
-    row_normalize: bool,
     /// What features are held in
     #[arg(long, value_name = "f32|f16|bf16")]
     feature_dtype: Option<FeatureDtype>,
@@ -73,13 +70,7 @@ struct Report {
 }
 
 pub(super) fn run(global: &Global, args: &InferArgs) -> Result<ExitCode> {
-    let mut dataset = train::load(&args.data, None, args.row_normalize, args.feature_dtype)?;
-    // A model that was trained with inverse relations needs them again.
-    let n_relations = read_info(&args.checkpoint)?.config.model.n_relations;
-    if n_relations > 0 && n_relations == 2 * dataset.graph.n_relations() {
-        dataset.graph = Arc::new(dataset.graph.add_inverse_relations()?);
-    }
-    let dataset = Arc::new(dataset);
+    let dataset = Arc::new(train::load(&args.data, None, args.feature_dtype)?);
     let mut trainer = Trainer::resume(Cpu::<f32>::new(), dataset.clone(), &args.checkpoint, |config| {
         config.eval = match args.eval {
             Neighborhoods::Sampled => EvalMode::Sampled,

@@ -213,6 +213,8 @@ impl TrainArgs {
             None => gcn || relational,
         };
         TrainConfig {
+            row_normalize: self.row_normalize,
+            inverse_relations: self.inverse_relations,
             model: ModelConfig {
                 kind,
                 n_features: 0,
@@ -258,18 +260,10 @@ impl TrainArgs {
 }
 
 /// Loads a data set and changes its features as asked.
-pub(super) fn load(
-    data: &str,
-    split: Option<usize>,
-    row_normalize: bool,
-    dtype: Option<FeatureDtype>,
-) -> Result<Dataset> {
+pub(super) fn load(data: &str, split: Option<usize>, dtype: Option<FeatureDtype>) -> Result<Dataset> {
     let mut dataset = data::load(data)?;
     if let Some(k) = split {
         dataset.select_split(k)?;
-    }
-    if row_normalize {
-        dataset.features = dataset.features.row_normalize()?;
     }
     if let Some(dtype) = dtype {
         dataset.features = dataset.features.to_dtype(dtype)?;
@@ -278,11 +272,7 @@ pub(super) fn load(
 }
 
 pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
-    let mut dataset = load(&args.data, args.split, args.row_normalize, args.feature_dtype)?;
-    if args.inverse_relations && dataset.graph.edge_type().is_some() {
-        dataset.graph = Arc::new(dataset.graph.add_inverse_relations()?);
-    }
-    let dataset = Arc::new(dataset);
+    let dataset = Arc::new(load(&args.data, args.split, args.feature_dtype)?);
     let device = Cpu::<f32>::new();
     let mut trainer = match &args.checkpoint {
         Some(folder) if args.resume => Trainer::resume(device, dataset.clone(), folder, |config| {

@@ -58,16 +58,17 @@ fn require(source: &mut impl Source, names: &[&str], why: &str) -> Result<NpyArr
 
 /// The data set that the arrays of `source` describe.
 pub(super) fn assemble(source: &mut impl Source, meta: Meta, options: &LoadOptions) -> Result<Dataset> {
-    let graph = graph(source, &meta, options)?;
-    let n = graph.n_vertices();
-    let features = features(source, &meta, n)?;
-    let labels: Array<i32> = match find(source, &["labels", "y"])? {
+    let labels = match find(source, &["labels", "y"])? {
         Some(array) => {
             array.vector()?;
-            array.labels()?
+            Some(array.labels()?)
         }
-        None => vec![-1; n].into(),
+        None => None,
     };
+    let graph = graph(source, &meta, options, labels.as_ref().map(|labels| labels.len()))?;
+    let n = graph.n_vertices();
+    let features = features(source, &meta, n)?;
+    let labels: Array<i32> = labels.unwrap_or_else(|| vec![-1; n].into());
     let n_classes = match (meta.n_classes, source.array("num_classes")?) {
         (Some(n), _) => n,
         (None, Some(array)) => array.scalar()? as usize,
@@ -108,7 +109,12 @@ pub(super) fn assemble(source: &mut impl Source, meta: Meta, options: &LoadOptio
     Ok(dataset)
 }
 
-fn graph(source: &mut impl Source, meta: &Meta, options: &LoadOptions) -> Result<Graph> {
+fn graph(
+    source: &mut impl Source,
+    meta: &Meta,
+    options: &LoadOptions,
+    n_labels: Option<usize>,
+) -> Result<Graph> {
     let edge_type = match source.array("edge_type")? {
         Some(array) => {
             array.vector()?;
@@ -132,7 +138,12 @@ fn graph(source: &mut impl Source, meta: &Meta, options: &LoadOptions) -> Result
         None => None,
     };
     if let Some(array) = source.array("edges")? {
-        let n_vertices = require(source, &["num_nodes"], " (edges needs it)")?.scalar()?;
+        let count = require(source, &["num_nodes"], " (edges needs it)")?;
+        let n_vertices = count.scalar()?;
+        // Before memory is allocated by a number that may be damaged.
+        if let Some(n_labels) = n_labels.filter(|&n| n as u64 != n_vertices) {
+            return Err(count.error(format!("is {n_vertices}, but there are {n_labels} labels")));
+        }
         let [_, two] = array.matrix()?;
         if two != 2 {
             return Err(array.error(format!("has {two} columns, expected 2: source, destination")));

@@ -20,9 +20,10 @@ impl Source for FolderSource {
 
     fn array(&mut self, name: &str) -> Result<Option<NpyArray>> {
         let path = array_path(&self.folder, name);
-        match path.exists() {
-            true => NpyArray::open(&path, name).map(Some),
-            false => Ok(None),
+        match path.try_exists() {
+            Ok(true) => NpyArray::open(&path, name).map(Some),
+            Ok(false) => Ok(None),
+            Err(e) => Err(Error::io(path, e)),
         }
     }
 }

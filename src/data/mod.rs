@@ -25,6 +25,9 @@ pub use features::{Dense, FeatureDtype, Features, SparseFeatures};
 pub use info::{FeatureSummary, Summary};
 pub use load::{LoadOptions, load, load_with};
 
+/// The largest number of classes: more is taken for a damaged file.
+pub const MAX_CLASSES: usize = 1 << 24;
+
 /// Training, validation and test vertices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
@@ -136,7 +139,7 @@ impl Dataset {
 
     /// Checks that all parts fit together. O(n_vertices + sizes of the splits); neither edges nor features are read.
     ///
-    /// Errors: features or labels for another number of vertices; a label outside of `-1..n_classes`; a split index
+    /// Errors: features or labels for another number of vertices; more than [`MAX_CLASSES`] classes; a label outside of `-1..n_classes`; a split index
     /// out of range, repeated, or in two parts of a split.
     pub fn validate(&self) -> Result<()> {
         let n = self.n_vertices();
@@ -150,6 +153,10 @@ impl Dataset {
             });
         }
         check_length("labels", self.labels.len(), n)?;
+        if self.n_classes > MAX_CLASSES {
+            let (count, limit) = (self.n_classes as u64, MAX_CLASSES as u64);
+            return Err(Error::TooLarge { what: "the set of classes", count, limit });
+        }
         let valid = |label: i32| label == -1 || usize::try_from(label).is_ok_and(|l| l < self.n_classes);
         if let Some(position) = self.labels.iter().position(|&label| !valid(label)) {
             return Err(Error::IndexOutOfRange {
@@ -202,3 +209,6 @@ fn check_split(parts: [&[u32]; 3], n: usize) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

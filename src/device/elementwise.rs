@@ -93,9 +93,9 @@ pub trait Elementwise: Storage {
     ///
     /// With `r = rows[i]` (or `i` without `rows`), the element is kept iff word `j mod 4` of
     /// `Philox(counter = [r, j / 4, low(stream), high(stream)], key = [low(seed), high(seed)])` is at least
-    /// `⌊p · 2^32⌋`. With the vertices' ids as `rows` the
-    /// mask does not depend on where in a batch, or on which processing element, a vertex stands. The backward pass
-    /// calls this again on the gradient. `0 ≤ p < 1`; `rows: [x.rows]`.
+    /// `⌊p · 2^32⌋`. With the vertices' ids as `rows` the mask does not depend on where in a batch, or on which
+    /// processing element, a vertex stands. The backward pass calls this again on the gradient. `0 ≤ p < 1`;
+    /// `rows: [x.rows]`.
     fn dropout(
         &self,
         p: f64,

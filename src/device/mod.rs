@@ -24,6 +24,8 @@ mod sample;
 mod sddmm;
 mod spmm;
 mod storage;
+#[cfg(test)]
+mod test_kernels;
 
 pub use batch_norm::BatchNorm;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};

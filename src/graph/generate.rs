@@ -6,9 +6,9 @@ use rayon::prelude::*;
 
 use super::{Graph, check_vertex_count};
 use crate::error::{Error, Result};
-use crate::rng::{Purpose, bounded, math, shuffle, uniform};
+use crate::rng::{Purpose, block, bounded, math, shuffle, uniform};
 
-/// Which draw of an edge or a vertex a stream serves. R-MAT takes one for each bit of an id.
+/// Which draw of an edge or a vertex a stream serves. R-MAT's levels have the streams from 0 on.
 mod streams {
     use crate::rng::Purpose;
 
@@ -90,14 +90,19 @@ impl Rmat {
         if self.deduplicate { graph.deduplicate() } else { Ok(graph) }
     }
 
-    /// Edge `i`, before names are shuffled.
+    /// Edge `i`, before names are shuffled. A Philox block serves four levels, a word each: the probabilities are
+    /// rounded to multiples of 2⁻³².
     pub(super) fn edge(&self, i: u64) -> (u32, u32) {
         let [a, b, c, _] = self.quadrants;
+        let threshold = |p: f64| (p * (1u64 << 32) as f64) as u64;
+        let (a, ab, abc) = (threshold(a), threshold(a + b), threshold(a + b + c));
         let (mut source, mut destination) = (0, 0);
-        for level in 0..self.scale {
-            let u = uniform(self.seed, Purpose::Graph.stream(level), i);
-            source = source << 1 | u32::from(u >= a + b);
-            destination = destination << 1 | u32::from((a..a + b).contains(&u) || u >= a + b + c);
+        for first_level in (0..self.scale).step_by(4) {
+            let words = block(self.seed, Purpose::Graph.stream(first_level), i);
+            for word in words.into_iter().take((self.scale - first_level) as usize).map(u64::from) {
+                source = source << 1 | u32::from(word >= ab);
+                destination = destination << 1 | u32::from((a..ab).contains(&word) || word >= abc);
+            }
         }
         (source, destination)
     }
@@ -260,3 +265,6 @@ fn edge_count(n_edges: Option<u64>) -> Result<usize> {
         _ => Err(Error::TooLarge { what: "the edge list", count: n_edges.unwrap_or(u64::MAX), limit }),
     }
 }
+
+#[cfg(test)]
+mod tests;

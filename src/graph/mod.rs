@@ -33,6 +33,9 @@ pub struct Graph {
 /// The largest number of vertices: ids are `u32`, and `u32::MAX` marks "none".
 pub const MAX_VERTICES: u64 = u32::MAX as u64;
 
+/// The largest number of relations: their ids are `u16`.
+pub const MAX_RELATIONS: usize = 1 << 16;
+
 impl Graph {
     /// A graph from its compressed rows.
     ///
@@ -94,7 +97,8 @@ impl Graph {
         Ok(Graph { indptr, indices, edge_type: None, edge_weight: None, n_relations: 0 })
     }
 
-    /// Adds a relation to every edge; `edge_type: [n_edges]`, each below `n_relations`.
+    /// Adds a relation to every edge; `edge_type: [n_edges]`, each below `n_relations`, which is at most
+    /// [`MAX_RELATIONS`].
     pub fn with_edge_types(mut self, edge_type: impl Into<Array<u16>>, n_relations: usize) -> Result<Self> {
         let edge_type = edge_type.into();
         check_length("edge_type", edge_type.len(), self.indices.len())?;
@@ -178,7 +182,16 @@ fn check_vertex_count(n_vertices: u64) -> Result<()> {
     Ok(())
 }
 
+fn check_relation_count(n_relations: usize) -> Result<()> {
+    if n_relations > MAX_RELATIONS {
+        let (count, limit) = (n_relations as u64, MAX_RELATIONS as u64);
+        return Err(Error::TooLarge { what: "the set of relations", count, limit });
+    }
+    Ok(())
+}
+
 fn check_relations(edge_type: &[u16], n_relations: usize) -> Result<()> {
+    check_relation_count(n_relations)?;
     let bad =
         edge_type.par_iter().with_min_len(ROWS_PER_TASK).position_first(|&r| usize::from(r) >= n_relations);
     match bad {
@@ -228,3 +241,6 @@ fn row_error(first: u64, row: &[u32], n_vertices: u64) -> Error {
     }
     Error::invalid("indices", format!("a row at position {first}"), "ascending sources within a row")
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,14 +6,11 @@
 use rayon::prelude::*;
 
 use super::build::group_by_key;
-use super::{Graph, ROWS_PER_TASK, check_weights};
+use super::{Graph, ROWS_PER_TASK, check_relation_count, check_weights};
 use crate::error::{Error, Result};
 
-/// The largest number of relations: ids are `u16`.
-const MAX_RELATIONS: usize = 1 << 16;
-
 /// One in-edge of a row. Absent relations are 0, absent weights 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct InEdge {
     source: u32,
     relation: u16,
@@ -31,8 +28,7 @@ impl Graph {
             let mut relations = Vec::new();
             let mut next = 0;
             let mut group_source = None;
-            for &edge in reverse.row(vertex) {
-                let added = self.reversed_edge(edge);
+            for &added in reverse.row(vertex) {
                 if group_source != Some(added.source) {
                     group_source = Some(added.source);
                     next += row[next..given].partition_point(|e| e.source < added.source);
@@ -101,16 +97,15 @@ impl Graph {
         check_relation_count(n_relations)?;
         let reverse = self.reverse();
         Ok(self.map_rows(n_relations, |vertex, row| {
-            row.extend(reverse.row(vertex).iter().map(|&edge| {
-                let added = self.reversed_edge(edge);
-                // Below 2 R <= 65536.
-                InEdge { relation: (usize::from(added.relation) + self.n_relations) as u16, ..added }
-            }));
+            // Below 2 R <= 65536.
+            let inverse = |r: u16| (usize::from(r) + self.n_relations) as u16;
+            let added = reverse.row(vertex).iter().map(|e| InEdge { relation: inverse(e.relation), ..*e });
+            row.extend(added);
             row.sort_by_key(|e| e.source);
         }))
     }
 
-    /// Out-edges by source.
+    /// For each vertex its out-edges turned around: in-edges from their destinations, ascending.
     fn reverse(&self) -> Reverse {
         let mut destination = vec![0u32; self.indices.len()];
         for (vertex, ends) in self.indptr.windows(2).enumerate() {
@@ -118,14 +113,9 @@ impl Graph {
         }
         let indices = self.indices();
         let (indptr, edges) = group_by_key(self.n_vertices(), indices.len(), |e| {
-            (indices[e], OutEdge { destination: destination[e], id: e as u64 })
+            (indices[e], InEdge { source: destination[e], ..self.edge(e) })
         });
         Reverse { indptr, edges }
-    }
-
-    /// An out-edge as the in-edge of its source.
-    fn reversed_edge(&self, edge: OutEdge) -> InEdge {
-        InEdge { source: edge.destination, ..self.edge(edge.id as usize) }
     }
 
     fn edge(&self, id: usize) -> InEdge {
@@ -180,21 +170,14 @@ impl Graph {
     }
 }
 
-/// Compressed rows over sources.
+/// Compressed rows of a reversed graph.
 struct Reverse {
     indptr: Vec<u64>,
-    /// Ascending by edge id, hence by destination, within a source.
-    edges: Vec<OutEdge>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct OutEdge {
-    destination: u32,
-    id: u64,
+    edges: Vec<InEdge>,
 }
 
 impl Reverse {
-    fn row(&self, vertex: u32) -> &[OutEdge] {
+    fn row(&self, vertex: u32) -> &[InEdge] {
         let vertex = vertex as usize;
         &self.edges[self.indptr[vertex] as usize..self.indptr[vertex + 1] as usize]
     }
@@ -213,15 +196,4 @@ fn concat<T: Copy>(pieces: &[Piece], part: impl Fn(&Piece) -> &Vec<T>) -> Vec<T>
     let mut all = Vec::with_capacity(pieces.iter().map(|piece| part(piece).len()).sum());
     pieces.iter().for_each(|piece| all.extend_from_slice(part(piece)));
     all
-}
-
-fn check_relation_count(n_relations: usize) -> Result<()> {
-    if n_relations > MAX_RELATIONS {
-        return Err(Error::TooLarge {
-            what: "the set of relations",
-            count: n_relations as u64,
-            limit: MAX_RELATIONS as u64,
-        });
-    }
-    Ok(())
 }

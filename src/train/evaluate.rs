@@ -74,7 +74,7 @@ pub fn infer_sampled<D: Device>(
         let row = host.seed_row.take();
         let batch = Batch::from_host(device, host)?;
         let tape = Tape::inference(device);
-        let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape, &batch.blocks[0]))?;
+        let out = model.forward(&tape, &batch.blocks, batch.input_on(&tape))?;
         let values = tape.value(out).to_vec(device)?;
         match row {
             None => logits.extend_from_slice(&values),

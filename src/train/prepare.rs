@@ -99,6 +99,12 @@ impl<D: Device> BatchInput<D> {
 }
 
 impl<D: Device> Batch<D> {
+    /// The input as a model takes it.
+    pub fn input_on(&self, tape: &Tape<D>) -> Input<D> {
+        // A minibatch has at least one layer.
+        self.input.on(tape, &self.blocks[0])
+    }
+
     /// Moves a minibatch to `device` (on the CPU: the same memory).
     pub fn from_host(device: &D, host: HostBatch<D::Scalar>) -> Result<Self> {
         let moved = |block: Arc<Block<Cpu<D::Scalar>>>| {

@@ -3,119 +3,21 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
 use super::metrics::{accuracy, argmax_rows};
 use super::prepare::{Batch, BatchInput};
-use super::{Pipeline, Preparer};
+use super::{EvalMode, Metric, Pipeline, Preparer, TrainConfig};
 use crate::block::Block;
 use crate::data::Dataset;
 use crate::device::{CpuBuffer, Device, FeatureElement, IGNORED, Method, Scalar};
 use crate::error::{Error, Result};
-use crate::nn::{Decomposition, Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
-use crate::rng::{self, Kappa, Purpose};
-use crate::sample::{Batches, Fanouts, SamplerConfig};
+use crate::nn::{Model, Optimizer};
+use crate::rng::{self, Purpose};
+use crate::sample::{Batches, SamplerConfig};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
-
-/// How validation and test predictions are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EvalMode {
-    /// With the training sampler's fanouts.
-    Sampled,
-    /// Layer by layer over full neighbourhoods.
-    Full,
-}
-
-/// What chooses the best epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Metric {
-    /// Share of right predictions.
-    #[default]
-    Accuracy,
-    /// Area under the ROC curve: for two classes.
-    Auc,
-}
-
-impl Metric {
-    fn of(self, evaluation: &Evaluation) -> f64 {
-        match self {
-            Metric::Accuracy => evaluation.accuracy,
-            Metric::Auc => evaluation.auc,
-        }
-    }
-}
-
-/// All that a training run depends on, besides the data set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrainConfig {
-    /// The model; numbers of features, classes and relations of 0 are taken from the data set.
-    pub model: ModelConfig,
-    /// The optimiser.
-    pub optimizer: OptimizerConfig,
-    /// The sampler, one fanout a layer.
-    pub sampler: SamplerConfig,
-    /// Seeds per minibatch. `None`: one batch of all training vertices; with full neighbourhoods it runs on the whole
-    /// graph.
-    pub batch_size: Option<usize>,
-    /// The most epochs to train for.
-    pub epochs: u64,
-    /// Stop after so many epochs without a better validation accuracy (or an equal one with a lower loss).
-    pub patience: Option<u64>,
-    /// Decides initial parameters, order of seeds, neighbourhoods and dropout.
-    pub seed: u64,
-    /// How validation and test predictions are made.
-    pub eval: EvalMode,
-    /// What chooses the best epoch by the validation vertices.
-    #[serde(default)]
-    pub metric: Metric,
-    /// Threads that prepare batches ahead. Results do not depend on it.
-    pub workers: usize,
-}
-
-impl Default for TrainConfig {
-    /// GraphSAGE with two layers of 64, as trains well on the built-in data.
-    fn default() -> Self {
-        TrainConfig {
-            model: ModelConfig {
-                kind: ModelKind::Sage,
-                n_features: 0,
-                hidden: 64,
-                n_classes: 0,
-                n_layers: 2,
-                dropout: 0.3,
-                input_dropout: 0.0,
-                embedding: 0,
-                n_relations: 0,
-                decomposition: Decomposition::Full,
-            },
-            optimizer: OptimizerConfig::Adam {
-                lr: 0.003,
-                weight_decay: 0.0,
-                decoupled: false,
-                first_layer_only: false,
-            },
-            sampler: SamplerConfig {
-                method: Method::Neighbor { replace: false, weighted: false },
-                fanouts: Fanouts(vec![10, 10]),
-                per_relation: false,
-                kappa: Kappa::INDEPENDENT,
-                seed: 0,
-                edge_ids: false,
-            },
-            batch_size: Some(1024),
-            epochs: 10,
-            patience: None,
-            seed: 0,
-            eval: EvalMode::Full,
-            metric: Metric::Accuracy,
-            workers: 1,
-        }
-    }
-}
 
 /// What happened in an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -217,9 +119,17 @@ pub struct Trainer<D: Device> {
 }
 
 impl<D: Device> Trainer<D> {
-    /// A trainer before its first epoch. Errors: a data set without labels, numbers of features, classes,
-    /// relations or fanouts that do not fit, no training vertices.
-    pub fn new(device: D, dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+    /// A trainer before its first epoch. Errors: a data set without labels, numbers of features, classes, relations or
+    /// fanouts that do not fit, no training vertices.
+    pub fn new(device: D, mut dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+        if config.row_normalize {
+            let features = dataset.features.row_normalize()?;
+            dataset = Arc::new(Dataset { features, ..Dataset::clone(&dataset) });
+        }
+        if config.inverse_relations && dataset.graph.edge_type().is_some() {
+            let graph = Arc::new(dataset.graph.add_inverse_relations()?);
+            dataset = Arc::new(Dataset { graph, ..Dataset::clone(&dataset) });
+        }
         let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
         fill(&mut config.model.n_features, dataset.features.dim().max(one_hot), "n_features")?;
         let n_relations = dataset.graph.n_relations();
@@ -404,7 +314,7 @@ impl<D: Device> Trainer<D> {
         let n_labelled = batch.labels.iter().filter(|&&l| l != IGNORED).count();
         let number = self.epoch * n_batches + index;
         let tape = Tape::training(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
-        let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape, &batch.blocks[0]))?;
+        let logits = self.model.forward(&tape, &batch.blocks, batch.input_on(&tape))?;
         let labels = device.upload(&batch.labels[..])?;
         let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
         let loss_value = tape.value(loss).item(device)?.widen_f64();
@@ -460,8 +370,7 @@ impl<D: Device> Trainer<D> {
             }
             (_, Some(whole)) => {
                 let tape = Tape::inference(device);
-                let logits =
-                    self.model.forward(&tape, &whole.blocks, whole.input.on(&tape, &whole.blocks[0]))?;
+                let logits = self.model.forward(&tape, &whole.blocks, whole.input_on(&tape))?;
                 tape.value(logits).to_vec(device)?
             }
             (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,

@@ -1,0 +1,63 @@
+//! What the kernel benches share: random data, and a look at an answer before it is timed.
+
+// Each bench uses some of it.
+#![allow(dead_code)]
+
+/// splitmix64
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In [-1, 1).
+    pub fn value(&mut self) -> f32 {
+        (self.word() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub fn values(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.value()).collect()
+    }
+
+    /// Below `limit`.
+    pub fn index(&mut self, limit: usize) -> u32 {
+        (self.word() % limit as u64) as u32
+    }
+}
+
+/// Compressed rows of an R-MAT graph (a, b, c, d = 0.57, 0.19, 0.19, 0.05) with 2^scale vertices: hubs as real graphs
+/// have them. Returns `indptr` and `indices`.
+pub fn rmat(scale: u32, n_edge: usize, random: &mut Random) -> (Vec<u32>, Vec<u32>) {
+    let mut edges: Vec<(u32, u32)> = (0..n_edge)
+        .map(|_| {
+            let (mut row, mut column) = (0, 0);
+            for _ in 0..scale {
+                let (down, right) = match random.word() % 100 {
+                    0..57 => (0, 0),
+                    57..76 => (0, 1),
+                    76..95 => (1, 0),
+                    _ => (1, 1),
+                };
+                (row, column) = (2 * row + down, 2 * column + right);
+            }
+            (row, column)
+        })
+        .collect();
+    edges.sort_unstable();
+    let row_end = |row: u32| edges.partition_point(|&(r, _)| r < row) as u32;
+    ((0..=1 << scale).map(row_end).collect(), edges.iter().map(|&(_, column)| column).collect())
+}
+
+/// Panics unless the answers agree up to rounding; a NaN does not agree.
+#[track_caller]
+pub fn check(actual: &[f32], expected: &[f32]) {
+    assert_eq!(actual.len(), expected.len());
+    for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
+        let is_close = (actual - expected).abs() <= 1e-3 + 1e-4 * expected.abs();
+        assert!(is_close, "element {i} is {actual}, expected {expected}");
+    }
+}

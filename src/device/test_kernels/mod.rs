@@ -1,0 +1,216 @@
+//! One test body a kernel, for every device and scalar: each compares with a naive form in f64.
+//!
+//! Buffers have guards at both ends that must not change, and outputs that are to be overwritten hold NaN before.
+
+mod dense;
+mod elementwise;
+mod naive;
+mod rows;
+mod sparse;
+mod threads;
+
+use std::fmt::Debug;
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+
+use crate::device::{
+    BatchNorm, Cpu, Element, Elementwise, Gather, Gemm, Loss, Matrix, MatrixMut, Optimizer, Scalar, Sddmm,
+    Spmm, Storage, Write,
+};
+
+/// A device with all kernel families but sampling.
+trait Kernels: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sddmm + Spmm {}
+impl<T> Kernels for T where
+    T: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sddmm + Spmm
+{
+}
+
+/// Makes a test of each body for each device.
+macro_rules! test_devices {
+    ($($body:ident)*) => {
+        test_devices!(@ cpu_f32, $crate::device::Cpu::<f32>::new(), $($body)*);
+        test_devices!(@ cpu_f64, $crate::device::Cpu::<f64>::new(), $($body)*);
+    };
+    (@ $name:ident, $device:expr, $($body:ident)*) => {
+        mod $name {
+            $(
+                #[test]
+                fn $body() {
+                    super::$body(&$device);
+                }
+            )*
+        }
+    };
+}
+use test_devices;
+
+/// Runs `body` on values of `strategy`, the same ones every time.
+fn for_cases<T: Debug>(strategy: impl Strategy<Value = T>, body: impl Fn(T)) {
+    let config = ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let outcome = runner.run(&strategy, |value| {
+        body(value);
+        Ok(())
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+/// Numbers of columns: every tail of a vector's width, and usual widths.
+fn dims() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0..=70usize, 1 => Just(100), 1 => Just(128), 1 => Just(256)]
+}
+
+fn writes() -> impl Strategy<Value = Write> {
+    prop_oneof![Just(Write::Assign), Just(Write::Add)]
+}
+
+/// Test data (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `limit`.
+    fn index(&mut self, limit: usize) -> usize {
+        (self.word() % limit as u64) as usize
+    }
+
+    /// In [-1, 1), or an integer in -8..=8: sums of those are exact in any order.
+    fn value<S: Scalar>(&mut self, integers: bool) -> S {
+        let uniform = (self.word() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+        S::from_f64(if integers { (8.5 * uniform).trunc() } else { uniform })
+    }
+
+    fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
+        (0..len).map(|_| self.value(integers)).collect()
+    }
+
+    fn shuffled(&mut self, len: usize) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..len as u32).collect();
+        for i in (1..len).rev() {
+            order.swap(i, self.index(i + 1));
+        }
+        order
+    }
+}
+
+/// A value of which all bits are set: NaN as a float.
+fn poison<T: Element>() -> T {
+    bytemuck::pod_read_unaligned(&vec![0xff; size_of::<T>()])
+}
+
+/// Elements on a device between two guards.
+struct Guarded<D: Storage, T: Element = <D as Storage>::Scalar> {
+    device: D,
+    buffer: D::Buffer<T>,
+    len: usize,
+}
+
+const GUARD: usize = 19;
+
+impl<D: Storage, T: Element> Guarded<D, T> {
+    fn new(device: &D, values: &[T]) -> Self {
+        let mut all = vec![poison::<T>(); GUARD];
+        all.extend(values);
+        all.extend(vec![poison::<T>(); GUARD]);
+        Guarded { device: device.clone(), buffer: device.upload(&all).unwrap(), len: values.len() }
+    }
+
+    fn poisoned(device: &D, len: usize) -> Self {
+        Guarded::new(device, &vec![poison(); len])
+    }
+
+    fn view(&self) -> D::View<'_, T> {
+        D::slice(D::view(&self.buffer), GUARD..GUARD + self.len)
+    }
+
+    fn view_mut(&mut self) -> D::ViewMut<'_, T> {
+        D::slice_mut(D::view_mut(&mut self.buffer), GUARD..GUARD + self.len)
+    }
+
+    /// The elements, after a look at the guards.
+    fn read(&self) -> Vec<T> {
+        let all = self.device.download(D::view(&self.buffer)).unwrap();
+        for (i, value) in all.iter().enumerate() {
+            let is_guard = i < GUARD || i >= GUARD + self.len;
+            let is_intact = bytemuck::bytes_of(value).iter().all(|&byte| byte == 0xff);
+            assert!(
+                !is_guard || is_intact,
+                "guard {} was overwritten with {value:?}",
+                i as isize - GUARD as isize
+            );
+        }
+        all[GUARD..GUARD + self.len].to_vec()
+    }
+}
+
+impl<D: Storage> Guarded<D> {
+    /// An output for `write`: poisoned, or with values to be added to; and those values, or zeros.
+    fn output(device: &D, len: usize, write: Write, random: &mut Random, integers: bool) -> (Self, Vec<f64>) {
+        match write {
+            Write::Assign => (Guarded::poisoned(device, len), vec![0.0; len]),
+            Write::Add => {
+                let values = random.values::<D::Scalar>(len, integers);
+                (Guarded::new(device, &values), to_f64(&values))
+            }
+        }
+    }
+
+    fn matrix(&self, rows: usize, cols: usize) -> Matrix<'_, D> {
+        Matrix::new(self.view(), rows, cols).unwrap()
+    }
+
+    fn matrix_mut(&mut self, rows: usize, cols: usize) -> MatrixMut<'_, D> {
+        MatrixMut::new(self.view_mut(), rows, cols).unwrap()
+    }
+}
+
+fn to_f64<S: Scalar>(values: &[S]) -> Vec<f64> {
+    values.iter().map(|&v| v.widen_f64()).collect()
+}
+
+/// Reference values, and for each the sum of the absolute values that it was added up from: rounding scales with it.
+struct Expected {
+    values: Vec<f64>,
+    magnitudes: Vec<f64>,
+}
+
+impl Expected {
+    /// Starts from what an output held.
+    fn from(values: Vec<f64>) -> Self {
+        Expected { magnitudes: values.iter().map(|v| v.abs()).collect(), values }
+    }
+
+    fn zeros(len: usize) -> Self {
+        Expected::from(vec![0.0; len])
+    }
+
+    fn add(&mut self, i: usize, term: f64) {
+        self.values[i] += term;
+        self.magnitudes[i] += term.abs();
+    }
+
+    /// Panics unless all values agree up to rounding; or exactly, where arithmetic in integers makes that so.
+    #[track_caller]
+    fn check<S: Scalar>(&self, actual: &[S], exact: bool) {
+        assert_eq!(actual.len(), self.values.len());
+        let relative = if exact { 0.0 } else { 64.0 * S::epsilon().widen_f64() };
+        for (i, (&actual, expected)) in actual.iter().zip(&self.values).enumerate() {
+            let difference = (actual.widen_f64() - expected).abs();
+            let tolerance = relative * (self.magnitudes[i] + expected.abs());
+            // Written so that a NaN fails.
+            assert!(
+                difference <= tolerance,
+                "element {i} is {actual:?}, expected {expected}, tolerance {tolerance:e}"
+            );
+        }
+    }
+}

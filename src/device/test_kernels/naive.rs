@@ -1,0 +1,126 @@
+//! Reference kernels, to be checked by eye: f64, one loop, no blocking.
+
+use super::{Expected, Random};
+
+/// A sparse pattern on the host.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    pub n_rows: usize,
+    pub n_cols: usize,
+    pub indptr: Vec<u32>,
+    pub indices: Vec<u32>,
+}
+
+impl Pattern {
+    /// Rows of random degree up to `max_degree`, a third of them empty, entries not sorted and with duplicates; with
+    /// `hub`, one row of many entries.
+    pub fn random(n_rows: usize, n_cols: usize, max_degree: usize, hub: bool, random: &mut Random) -> Self {
+        let mut pattern = Pattern { n_rows, n_cols, indptr: vec![0], indices: Vec::new() };
+        let hub = (hub && n_rows > 0).then(|| random.index(n_rows));
+        for i in 0..n_rows {
+            let degree = match random.index(3) {
+                _ if n_cols == 0 => 0,
+                _ if hub == Some(i) => 3000,
+                0 => 0,
+                _ => random.index(max_degree + 1),
+            };
+            pattern.indices.extend((0..degree).map(|_| random.index(n_cols) as u32));
+            pattern.indptr.push(pattern.indices.len() as u32);
+        }
+        pattern
+    }
+
+    pub fn n_edge(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// (row, column, position) of every entry.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        (0..self.n_rows).flat_map(move |i| {
+            (self.indptr[i] as usize..self.indptr[i + 1] as usize)
+                .map(move |e| (i, self.indices[e] as usize, e))
+        })
+    }
+}
+
+/// `out += Σ weight · x`
+pub fn spmm(
+    a: &Pattern,
+    weight: impl Fn(usize, usize, usize) -> f64,
+    x: &[f64],
+    dim: usize,
+    out: &mut Expected,
+) {
+    for (i, j, e) in a.entries() {
+        for c in 0..dim {
+            out.add(i * dim + c, weight(i, j, e) * x[j * dim + c]);
+        }
+    }
+}
+
+/// Maximum and its first position; 0 and `u32::MAX` for a row without entries.
+pub fn spmm_max(a: &Pattern, x: &[f64], dim: usize) -> (Vec<f64>, Vec<u32>) {
+    let (mut out, mut argmax) = (vec![0.0; a.n_rows * dim], vec![u32::MAX; a.n_rows * dim]);
+    for (i, j, e) in a.entries() {
+        for c in 0..dim {
+            let (x, k) = (x[j * dim + c], i * dim + c);
+            if argmax[k] == u32::MAX || x > out[k] || out[k].is_nan() && !x.is_nan() {
+                (out[k], argmax[k]) = (x, e as u32);
+            }
+        }
+    }
+    (out, argmax)
+}
+
+/// `dx[column of argmax] += dout`
+pub fn spmm_max_backward(a: &Pattern, argmax: &[u32], dout: &[f64], dim: usize, dx: &mut Expected) {
+    for i in 0..a.n_rows {
+        for c in 0..dim {
+            if let Some(&j) = a.indices.get(argmax[i * dim + c] as usize) {
+                dx.add(j as usize * dim + c, dout[i * dim + c]);
+            }
+        }
+    }
+}
+
+/// Rows become columns; with the positions of the entries in `a`.
+pub fn transpose(a: &Pattern) -> (Pattern, Vec<u32>) {
+    let mut entries: Vec<_> = a.entries().map(|(i, j, e)| (j, e, i)).collect();
+    entries.sort_unstable();
+    let degree_sum = |j: usize| entries.partition_point(|&(column, ..)| column < j) as u32;
+    let pattern = Pattern {
+        n_rows: a.n_cols,
+        n_cols: a.n_rows,
+        indptr: (0..=a.n_cols).map(degree_sum).collect(),
+        indices: entries.iter().map(|&(_, _, i)| i as u32).collect(),
+    };
+    (pattern, entries.iter().map(|&(_, e, _)| e as u32).collect())
+}
+
+/// `out[e, h] += ⟨x[j, h, :], y[i, h, :]⟩`
+pub fn sddmm_dot(a: &Pattern, x: &[f64], y: &[f64], heads: usize, dim: usize, out: &mut Expected) {
+    for (i, j, e) in a.entries() {
+        for h in 0..heads {
+            for c in 0..dim {
+                let column = h * dim + c;
+                out.add(e * heads + h, x[j * heads * dim + column] * y[i * heads * dim + column]);
+            }
+        }
+    }
+}
+
+/// `out += a · b` with `a(i, l): [m, k]` and `b(l, j): [k, n]`
+pub fn gemm(
+    [m, k, n]: [usize; 3],
+    a: impl Fn(usize, usize) -> f64,
+    b: impl Fn(usize, usize) -> f64,
+    out: &mut Expected,
+) {
+    for i in 0..m {
+        for j in 0..n {
+            for l in 0..k {
+                out.add(i * n + j, a(i, l) * b(l, j));
+            }
+        }
+    }
+}
