@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use cohop::block::Block;
-use cohop::device::{Cpu, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, Storage, Write};
+use cohop::device::{Cpu, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, Write};
 use cohop::graph::Rmat;
 use cohop::rng;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -28,7 +28,7 @@ fn values(seed: u64, len: usize) -> Vec<f32> {
 impl Case {
     fn new(scale: u32) -> Self {
         let cpu = Cpu::new();
-        let graph = Rmat { scale, edge_factor: 16, ..Rmat::default() }.generate().unwrap();
+        let graph = Rmat::graph500(scale, 16, 1).generate().unwrap();
         let n = graph.n_vertices();
         let indptr: Vec<u32> = graph.indptr().iter().map(|&i| i as u32).collect();
         let block = Block::from_csr(&cpu, n, &indptr, graph.indices()).unwrap();
