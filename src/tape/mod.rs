@@ -23,12 +23,19 @@ mod add;
 mod aggregate;
 mod aggregate_max;
 mod aggregate_weighted;
+mod attention;
 mod batch_norm;
 mod concatenate;
 mod dot;
 mod dropout;
+mod edge_add;
+mod edge_softmax;
+mod gat;
 mod gather_rows;
+mod gatv2;
 pub mod gradcheck;
+mod head_dot;
+mod head_mean;
 mod linear;
 mod nll;
 mod prefix;
@@ -44,6 +51,7 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 pub use aggregate::Aggregate;
+pub use attention::AttentionOptions;
 pub use batch_norm::BatchStatistics;
 pub use sparse_linear::SparseRows;
 

@@ -5,7 +5,7 @@ use crate::device::{Activation, Cpu, IGNORED, Storage};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::rng;
-use crate::tape::{Aggregate, SparseRows};
+use crate::tape::{Aggregate, AttentionOptions, SparseRows};
 
 /// One case for every operation of the tape.
 pub fn operations() -> Vec<Case> {
@@ -32,6 +32,20 @@ pub fn operations() -> Vec<Case> {
         Case { name: "sparse linear", run: sparse_linear },
         Case { name: "batch norm", run: batch_norm },
         Case { name: "log-softmax nll", run: log_softmax_nll },
+        Case { name: "edge add", run: edge_add },
+        Case { name: "edge softmax, one head", run: |d, s, z| edge_softmax(d, s, z, 1) },
+        Case { name: "edge softmax, three heads", run: |d, s, z| edge_softmax(d, s, z, 3) },
+        Case { name: "head dot", run: head_dot },
+        Case { name: "head mean", run: head_mean },
+        Case { name: "gat, one head", run: |d, s, z| gat(d, s, z, attention(1, false, 0.0)) },
+        Case { name: "gat, three heads, self-loops", run: |d, s, z| gat(d, s, z, attention(3, true, 0.0)) },
+        Case { name: "gat, five heads, dropout", run: |d, s, z| gat(d, s, z, attention(5, true, 0.4)) },
+        Case { name: "gatv2, one head", run: |d, s, z| gatv2(d, s, z, attention(1, false, 0.0)) },
+        Case {
+            name: "gatv2, three heads, self-loops",
+            run: |d, s, z| gatv2(d, s, z, attention(3, true, 0.0)),
+        },
+        Case { name: "gatv2, five heads, dropout", run: |d, s, z| gatv2(d, s, z, attention(5, true, 0.4)) },
     ]
 }
 
@@ -160,6 +174,50 @@ fn log_softmax_nll(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.log_softmax_nll(v[0], device.upload(&labels)?, 0.5)
     })
+}
+
+fn edge_add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_dst, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.edge_add(&block, v[0], v[1]))
+}
+
+fn edge_softmax(device: &Cpu<f64>, s: Shape, seed: u64, heads: usize) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_edge, heads, seed)?], seed, |tape, v| tape.edge_softmax(&block, v[0]))
+}
+
+fn head_dot(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, 2 * s.dim, seed)?, random(device, 1, 2 * s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.head_dot(v[0], v[1], 2))
+}
+
+fn head_mean(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(device, &[random(device, s.n_src, 3 * s.dim, seed)?], seed, |tape, v| tape.head_mean(v[0], 3))
+}
+
+fn attention(heads: usize, self_loop: bool, dropout: f64) -> AttentionOptions {
+    AttentionOptions { heads, slope: 0.2, self_loop, dropout }
+}
+
+fn gat(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+    let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
+    let inputs = [
+        random(device, s.n_src, width, seed)?,
+        random(device, 1, width, seed + 1)?,
+        random(device, 1, width, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.gat(&block, v[0], v[1], v[2], options))
+}
+
+fn gatv2(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+    let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
+    let inputs = [
+        random(device, s.n_src, width, seed)?,
+        random(device, s.n_dst, width, seed + 1)?,
+        random(device, 1, width, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.gatv2(&block, v[0], v[1], v[2], options))
 }
 
 #[cfg(test)]
