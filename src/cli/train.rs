@@ -25,6 +25,7 @@ Examples:
   cohop train
   cohop train --model gin --fanouts 15,10,5 --layers 3 --json
   cohop train --data ../shared/data/cora.npz --model gcn --sampler full --row-normalize
+  cohop train --data ../shared/data/cora.npz --model gat --sampler full --row-normalize
   cohop train --epochs 20 --checkpoint run1 && cohop train --resume --epochs 40 --checkpoint run1")]
 pub(super) struct TrainArgs {
     /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
@@ -39,31 +40,45 @@ pub(super) struct TrainArgs {
     /// Number of layers
     #[arg(long, default_value_t = 2)]
     layers: usize,
-    /// Width of the hidden layers [default: 64; gcn on full neighbourhoods: 16]
+    /// Width of the hidden layers, per head in attention models [default: 64; gat, gatv2: 16; on full neighbourhoods
+    /// gcn: 16, gat, gatv2: 8]
     #[arg(long)]
     hidden: Option<usize>,
+    /// Heads of the hidden layers of attention models [default: 4; on full neighbourhoods: 8]
+    #[arg(long)]
+    heads: Option<usize>,
+    /// Heads of the last layer of attention models, which are averaged
+    #[arg(long, default_value_t = 1)]
+    output_heads: usize,
+    /// Dropout of attention [default: 0; on full neighbourhoods: 0.6]
+    #[arg(long)]
+    attention_dropout: Option<f64>,
+    /// Attention models: a vertex does not attend to itself, unless it has an edge to itself
+    #[arg(long)]
+    no_self_loops: bool,
     /// Scale each feature row to sum 1
     #[arg(long)]
     row_normalize: bool,
-    /// Dropout before each layer but the first; for gcn before the first too [default: 0.3; gcn: 0.5]
+    /// Dropout before each layer but the first; in sage-ri inside of each layer [default: 0.3; gcn: 0.5; sage-ri: 0.1;
+    /// gat, gatv2 on full neighbourhoods: 0.6]
     #[arg(long)]
     dropout: Option<f64>,
-    /// Dropout of the input [default: 0; gcn: that of --dropout]
+    /// Dropout of the input [default: 0; gcn, sage-ri, and gat, gatv2 on full neighbourhoods: that of --dropout]
     #[arg(long)]
     input_dropout: Option<f64>,
-    /// Learning rate of Adam
-    #[arg(long, default_value_t = 0.01)]
-    lr: f64,
-    /// Weight decay, added to the gradient (L2) [default: 0; gcn: 5e-4]
+    /// Learning rate of Adam [default: 0.01; gat, gatv2: 0.005]
+    #[arg(long)]
+    lr: Option<f64>,
+    /// Weight decay, added to the gradient (L2) [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
     #[arg(long)]
     weight_decay: Option<f64>,
     /// Which parameters decay [default: all; gcn: first-layer]
     #[arg(long, value_enum)]
     decay: Option<DecayScope>,
-    /// Number of epochs [default: 10; full-batch: 200]
+    /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000]
     #[arg(long)]
     epochs: Option<u64>,
-    /// Stop after so many epochs without a better validation accuracy
+    /// Stop after so many epochs without a better validation accuracy [default: never; full-batch gat, gatv2: 100]
     #[arg(long, value_name = "EPOCHS")]
     patience: Option<u64>,
     /// How neighbourhoods are sampled; full without --batch-size trains on the whole graph at once
@@ -103,6 +118,12 @@ enum ModelName {
     Gcn,
     /// GIN with batch norm
     Gin,
+    /// GAT: heads side by side, in the last layer averaged
+    Gat,
+    /// GATv2, likewise
+    Gatv2,
+    /// GraphSAGE-RI: residuals, and a head over all layers
+    SageRi,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -158,8 +179,26 @@ impl TrainArgs {
             ModelName::Gcn if full => ModelKind::Gcn,
             ModelName::Gcn => ModelKind::GcnMean,
             ModelName::Gin => ModelKind::Gin,
+            ModelName::Gat => ModelKind::Gat,
+            ModelName::Gatv2 => ModelKind::Gatv2,
+            ModelName::SageRi => ModelKind::SageRi,
         };
-        let dropout = self.dropout.unwrap_or(if gcn { 0.5 } else { 0.3 });
+        let attends = kind.attends();
+        // The settings of the papers for citation networks.
+        let citation_gat = attends && full;
+        let dropout = self.dropout.unwrap_or(match kind {
+            ModelKind::Gcn | ModelKind::GcnMean => 0.5,
+            ModelKind::SageRi => 0.1,
+            _ if citation_gat => 0.6,
+            _ => 0.3,
+        });
+        let drops_input = gcn || citation_gat || kind == ModelKind::SageRi;
+        let hidden = match kind {
+            _ if citation_gat => 8,
+            _ if attends => 16,
+            ModelKind::Gcn => 16,
+            _ => 64,
+        };
         let batch_size = self.batch_size.or(if full { None } else { Some(1024) });
         let first_layer_only = match self.decay {
             Some(scope) => scope == DecayScope::FirstLayer,
@@ -169,22 +208,30 @@ impl TrainArgs {
             model: ModelConfig {
                 kind,
                 n_features: 0,
-                hidden: self.hidden.unwrap_or(if gcn && full { 16 } else { 64 }),
+                hidden: self.hidden.unwrap_or(hidden),
                 n_classes: 0,
                 n_layers: self.layers,
                 dropout,
-                input_dropout: self.input_dropout.unwrap_or(if gcn { dropout } else { 0.0 }),
+                input_dropout: self.input_dropout.unwrap_or(if drops_input { dropout } else { 0.0 }),
+                heads: self.heads.unwrap_or(if full { 8 } else { 4 }),
+                output_heads: self.output_heads,
+                attention_dropout: self.attention_dropout.unwrap_or(if citation_gat { 0.6 } else { 0.0 }),
+                self_loops: !self.no_self_loops,
             },
             optimizer: OptimizerConfig::Adam {
-                lr: self.lr,
-                weight_decay: self.weight_decay.unwrap_or(if gcn { 5e-4 } else { 0.0 }),
+                lr: self.lr.unwrap_or(if attends { 0.005 } else { 0.01 }),
+                weight_decay: self.weight_decay.unwrap_or(if gcn || citation_gat { 5e-4 } else { 0.0 }),
                 decoupled: false,
                 first_layer_only,
             },
             sampler: self.sampler(seed),
             batch_size,
-            epochs: self.epochs.unwrap_or(if batch_size.is_none() { 200 } else { 10 }),
-            patience: self.patience,
+            epochs: self.epochs.unwrap_or(match batch_size {
+                None if attends => 1000,
+                None => 200,
+                Some(_) => 10,
+            }),
+            patience: self.patience.or((attends && batch_size.is_none()).then_some(100)),
             seed,
             eval: match self.eval {
                 EvalName::Sampled => EvalMode::Sampled,

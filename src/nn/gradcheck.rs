@@ -1,10 +1,13 @@
 //! Gradient-check cases of the layers: inputs and all parameters.
 
-use super::{Gcn, Gin, GraphSage, Input, Layer, ParameterId, Parameters, Pass};
+use super::{
+    Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, ParameterId, Parameters, Pass, SageRi,
+    SageRiHead,
+};
 use crate::device::Cpu;
 use crate::error::Result;
-use crate::tape::Aggregate;
 use crate::tape::gradcheck::{Case, Report, Shape, check, random, random_block};
+use crate::tape::{Aggregate, AttentionOptions, Var};
 
 type Device = Cpu<f64>;
 
@@ -38,10 +41,66 @@ pub fn layers() -> Vec<Case> {
             run: |d, s, z| layer(d, s, z, |p| Ok(Box::new(Gin::new(d, p, 0, s.dim, 4, 2)?))),
         },
         Case {
+            name: "GraphSAGE, sum",
+            run: |d, s, z| {
+                layer(d, s, z, |p| {
+                    Ok(Box::new(GraphSage::new(d, p, 0, s.dim, s.dim)?.with_aggregator(Aggregator::Sum)))
+                })
+            },
+        },
+        Case {
+            name: "GraphSAGE, max",
+            run: |d, s, z| {
+                layer(d, s, z, |p| {
+                    Ok(Box::new(GraphSage::new(d, p, 0, s.dim, 2)?.with_aggregator(Aggregator::Max)))
+                })
+            },
+        },
+        Case {
+            name: "GAT, concatenated heads",
+            run: |d, s, z| {
+                layer(d, s, z, |p| {
+                    Ok(Box::new(Gat::new(d, p, 0, s.dim, 2, attention(3), Heads::Concatenate)?))
+                })
+            },
+        },
+        Case {
+            name: "GAT, one head",
+            run: |d, s, z| {
+                layer(d, s, z, |p| Ok(Box::new(Gat::new(d, p, 0, s.dim, 1, attention(1), Heads::Mean)?)))
+            },
+        },
+        Case {
+            name: "GATv2, mean of heads",
+            run: |d, s, z| {
+                layer(d, s, z, |p| Ok(Box::new(Gatv2::new(d, p, 0, s.dim, 3, attention(2), Heads::Mean)?)))
+            },
+        },
+        Case { name: "GraphSAGE-RI, first layer and head", run: sage_ri },
+        Case {
+            name: "GraphSAGE-RI, later layer",
+            run: |d, s, z| layer(d, s, z, |p| Ok(Box::new(SageRi::new(d, p, 1, s.dim, s.dim, 0.3)?))),
+        },
+        Case {
             name: "GIN, transformed first",
             run: |d, s, z| layer(d, s, z, |p| Ok(Box::new(Gin::new(d, p, 0, s.dim, 1, 2)?))),
         },
     ]
+}
+
+fn attention(heads: usize) -> AttentionOptions {
+    AttentionOptions { heads, slope: 0.2, self_loop: true, dropout: 0.3 }
+}
+
+fn sage_ri(device: &Device, shape: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, shape, seed)?;
+    let mut parameters = Parameters::new(seed);
+    let layer = SageRi::new(device, &mut parameters, 0, shape.dim, 3, 0.3)?;
+    let head = SageRiHead::new(device, &mut parameters, &[shape.dim, 3], 2)?;
+    check_parameters(device, shape, seed, &parameters, |pass, x| {
+        let h = layer.forward(pass, &block, &Input::Dense(x))?;
+        head.forward(pass, shape.n_dst, &[Input::Dense(x), Input::Dense(h)])
+    })
 }
 
 fn layer(
@@ -53,6 +112,19 @@ fn layer(
     let block = random_block(device, shape, seed)?;
     let mut parameters = Parameters::new(seed);
     let layer = make(&mut parameters)?;
+    check_parameters(device, shape, seed, &parameters, |pass, x| {
+        layer.forward(pass, &block, &Input::Dense(x))
+    })
+}
+
+/// Checks `forward` of random features with respect to these and to all parameters.
+fn check_parameters(
+    device: &Device,
+    shape: Shape,
+    seed: u64,
+    parameters: &Parameters<Device>,
+    forward: impl Fn(&Pass<'_, Device>, Var) -> Result<Var>,
+) -> Result<Report> {
     // Zero biases and unit gains would hide mistakes in their gradients.
     let ids: Vec<(ParameterId, bool)> = parameters.iter().map(|(id, p)| (id, p.trainable)).collect();
     let mut inputs = vec![random(device, shape.n_src, shape.dim, seed)?];
@@ -68,8 +140,7 @@ fn layer(
         for ((id, _), &var) in trainable.zip(&vars[1..]) {
             tape.bind_parameter(id.index(), var);
         }
-        let pass = Pass { tape, parameters: &parameters };
-        layer.forward(&pass, &block, &Input::Dense(vars[0]))
+        forward(&Pass { tape, parameters }, vars[0])
     })
 }
 

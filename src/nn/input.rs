@@ -34,6 +34,14 @@ impl<D: Device> Input<D> {
         })
     }
 
+    /// The first `rows` rows; sparse ones stay whole, since [`project`](Input::project) takes as many as it is asked for.
+    pub fn prefix(&self, tape: &Tape<D>, rows: usize) -> Result<Self> {
+        Ok(match self {
+            Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),
+            Input::Sparse(x) => Input::Sparse(x.clone()),
+        })
+    }
+
     /// `f(x · W + b)` for the first `rows` rows.
     pub fn project(
         &self,

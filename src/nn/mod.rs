@@ -1,5 +1,6 @@
 //! Layers, models and their optimisation.
 
+mod gat;
 mod gcn;
 mod gin;
 pub mod gradcheck;
@@ -8,14 +9,17 @@ mod model;
 mod optimizer;
 mod parameters;
 mod sage;
+mod sage_ri;
 
+pub use gat::{Gat, Gatv2, Heads};
 pub use gcn::Gcn;
 pub use gin::Gin;
 pub use input::Input;
 pub use model::{Model, ModelConfig, ModelKind};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
-pub use sage::GraphSage;
+pub use sage::{Aggregator, GraphSage};
+pub use sage_ri::{SageRi, SageRiHead};
 
 use std::sync::Arc;
 

@@ -65,6 +65,10 @@ impl Default for TrainConfig {
                 n_layers: 2,
                 dropout: 0.3,
                 input_dropout: 0.0,
+                heads: 1,
+                output_heads: 1,
+                attention_dropout: 0.0,
+                self_loops: true,
             },
             optimizer: OptimizerConfig::Adam {
                 lr: 0.003,
