@@ -17,7 +17,7 @@ const BATCHES: usize = 8;
 
 /// An R-MAT graph of 2^15 vertices with random features and labels: speed, not accuracy.
 fn dataset() -> Arc<Dataset> {
-    let graph = Rmat::graph500(15, 8.0, 1).generate().unwrap();
+    let graph = Rmat::graph500(15, 8, 1).generate().unwrap();
     let n = graph.n_vertices();
     let features: Vec<f32> = (0..n * 100).map(|i| rng::uniform(1, 1, i as u64) as f32).collect();
     let labels = (0..n).map(|i| rng::bounded(1, 2, i as u64, 47) as i32).collect::<Vec<_>>();

@@ -19,14 +19,13 @@ fn long() -> bool {
 }
 
 fn load(name: &str) -> Option<Arc<Dataset>> {
-    let mut dataset = data::load(common::shared(format!("data/{name}.npz"))?).unwrap();
-    dataset.features = dataset.features.row_normalize().unwrap();
-    Some(Arc::new(dataset))
+    Some(Arc::new(data::load(common::shared(format!("data/{name}.npz"))?).unwrap()))
 }
 
 /// The settings of Kipf & Welling (2017), with the test accuracy of the epoch that validates best.
 fn gcn(seed: u64) -> TrainConfig {
     TrainConfig {
+        row_normalize: true,
         model: ModelConfig {
             kind: ModelKind::Gcn,
             hidden: 16,
@@ -93,6 +92,7 @@ fn sampled_training_and_inference_match_full_ones() {
     let mut means = [0.0; 3];
     for seed in 0..seeds {
         let base = TrainConfig {
+            row_normalize: true,
             model: ModelConfig {
                 kind: ModelKind::Sage,
                 hidden: 64,

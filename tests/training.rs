@@ -11,7 +11,11 @@ use cohop::sample::Fanouts;
 use cohop::train::{EvalMode, Observer, TrainConfig, Trainer, read_info};
 
 fn dataset() -> Arc<Dataset> {
-    let graph = Sbm { n_vertices: 1200, n_classes: 4, mean_degree: 8.0, ..SbmData::default().graph };
+    dataset_of(1200)
+}
+
+fn dataset_of(n_vertices: u64) -> Arc<Dataset> {
+    let graph = Sbm { n_vertices, n_classes: 4, mean_degree: 8.0, ..SbmData::default().graph };
     Arc::new(SbmData { graph, dim: 12, separation: 1.8 }.generate().unwrap())
 }
 
@@ -97,6 +101,12 @@ fn damaged_checkpoints_are_refused() {
 
 #[test]
 fn every_model_learns_in_every_mode() {
+    let dataset = dataset_of(6000);
+    let config = |kind| {
+        let mut config = config(kind);
+        config.model.hidden = 32;
+        config
+    };
     let mut whole = config(ModelKind::Gcn);
     whole.batch_size = None;
     whole.sampler.method = Method::Full;
@@ -109,7 +119,7 @@ fn every_model_learns_in_every_mode() {
         for eval in [EvalMode::Sampled, EvalMode::Full] {
             // GIN sums over what it is given: full sums are not what it was trained on.
             if kind != ModelKind::Gin || eval == EvalMode::Sampled {
-                runs.push(("minibatches", TrainConfig { epochs: 12, eval, ..config(kind) }));
+                runs.push(("minibatches", TrainConfig { epochs: 30, eval, ..config(kind) }));
             }
         }
     }
@@ -117,8 +127,10 @@ fn every_model_learns_in_every_mode() {
         config.optimizer =
             OptimizerConfig::Adam { lr: 0.01, weight_decay: 0.0, decoupled: false, first_layer_only: false };
         let kind = config.model.kind;
-        let outcome = Trainer::new(Cpu::<f32>::new(), dataset(), config).unwrap().fit(&mut ()).unwrap();
-        // Chance is 0.25; features alone give about 0.7.
+        let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config).unwrap();
+        let outcome = trainer.fit(&mut ()).unwrap();
+        eprintln!("{name}, {kind:?}: {outcome:?}");
+        // Chance is 0.25.
         assert!(outcome.test_acc > 0.6, "{name}, {kind:?}: {outcome:?}");
     }
 }
@@ -187,6 +199,17 @@ fn bad_input_is_an_error() {
     let unsplit = Dataset::new("tiny", graph, features, vec![0, 1, 0], 2, split).unwrap();
     let error = Trainer::new(Cpu::<f32>::new(), Arc::new(unsplit), TrainConfig::default()).unwrap_err();
     assert!(error.to_string().contains("train_idx"), "{error}");
+}
+
+#[test]
+fn patience_ends_a_run_after_its_best_epoch() {
+    let config = TrainConfig { epochs: 300, patience: Some(4), ..config(ModelKind::Sage) };
+    let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset(), config).unwrap();
+    let outcome = trainer.fit(&mut ()).unwrap();
+    assert_eq!(trainer.epochs_done(), outcome.best_epoch + 1 + 4);
+    // The model is the best epoch's again.
+    let val = trainer.evaluate(&trainer.dataset().val_idx).unwrap().accuracy;
+    assert_eq!(val, outcome.best_val_acc);
 }
 
 #[test]

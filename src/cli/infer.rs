@@ -30,9 +30,6 @@ pub(super) struct InferArgs {
     /// The data set [default: the built-in sbm]
     #[arg(long, default_value = "sbm")]
     data: String,
-    /// Scale each feature row to sum 1, as in training
-    #[arg(long)]
-    row_normalize: bool,
     /// What features are held in
     #[arg(long, value_name = "f32|f16|bf16")]
     feature_dtype: Option<FeatureDtype>,
@@ -73,7 +70,7 @@ struct Report {
 }
 
 pub(super) fn run(global: &Global, args: &InferArgs) -> Result<ExitCode> {
-    let dataset = Arc::new(train::load(&args.data, None, args.row_normalize, args.feature_dtype)?);
+    let dataset = Arc::new(train::load(&args.data, None, args.feature_dtype)?);
     let mut trainer = Trainer::resume(Cpu::<f32>::new(), dataset.clone(), &args.checkpoint, |config| {
         config.eval = match args.eval {
             Neighborhoods::Sampled => EvalMode::Sampled,

@@ -205,6 +205,7 @@ impl TrainArgs {
             None => gcn,
         };
         TrainConfig {
+            row_normalize: self.row_normalize,
             model: ModelConfig {
                 kind,
                 n_features: 0,
@@ -243,18 +244,10 @@ impl TrainArgs {
 }
 
 /// Loads a data set and changes its features as asked.
-pub(super) fn load(
-    data: &str,
-    split: Option<usize>,
-    row_normalize: bool,
-    dtype: Option<FeatureDtype>,
-) -> Result<Dataset> {
+pub(super) fn load(data: &str, split: Option<usize>, dtype: Option<FeatureDtype>) -> Result<Dataset> {
     let mut dataset = data::load(data)?;
     if let Some(k) = split {
         dataset.select_split(k)?;
-    }
-    if row_normalize {
-        dataset.features = dataset.features.row_normalize()?;
     }
     if let Some(dtype) = dtype {
         dataset.features = dataset.features.to_dtype(dtype)?;
@@ -263,7 +256,7 @@ pub(super) fn load(
 }
 
 pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
-    let dataset = Arc::new(load(&args.data, args.split, args.row_normalize, args.feature_dtype)?);
+    let dataset = Arc::new(load(&args.data, args.split, args.feature_dtype)?);
     let device = Cpu::<f32>::new();
     let mut trainer = match &args.checkpoint {
         Some(folder) if args.resume => Trainer::resume(device, dataset.clone(), folder, |config| {

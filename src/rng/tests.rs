@@ -1,14 +1,11 @@
+use super::testing::chi_square_deviation;
 use super::*;
 
 const STREAM: u64 = Purpose::Graph.stream(7);
 
-/// Pearson's statistic, as a number of standard deviations (Wilson–Hilferty): above 6 with probability 1e-9.
-fn chi_square_deviation(counts: &[u64]) -> f64 {
-    let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
-    let statistic: f64 = counts.iter().map(|&c| (c as f64 - expected).powi(2) / expected).sum();
-    let freedom = counts.len() as f64 - 1.0;
-    let spread = 2.0 / (9.0 * freedom);
-    ((statistic / freedom).cbrt() - (1.0 - spread)) / spread.sqrt()
+/// [`chi_square_deviation`] from equal shares.
+fn deviation(counts: &[u64]) -> f64 {
+    chi_square_deviation(counts, &vec![1.0; counts.len()])
 }
 
 /// The layout is part of the contract with other devices: these numbers must never change.
@@ -31,8 +28,7 @@ fn bounded_numbers_are_uniform() {
         for counter in 0..200_000 {
             counts[bounded(3, STREAM, counter, n) as usize] += 1;
         }
-        let deviation = chi_square_deviation(&counts);
-        assert!(deviation < 6.0, "{n}: {deviation}");
+        assert!(deviation(&counts) < 6.0, "{n}: {}", deviation(&counts));
     }
 }
 
@@ -47,7 +43,7 @@ fn bounded_rejects_what_is_one_too_many() {
         assert!(x < n);
         counts[(x % 3) as usize] += 1;
     }
-    assert!(chi_square_deviation(&counts) < 6.0, "{counts:?}");
+    assert!(deviation(&counts) < 6.0, "{counts:?}");
 }
 
 /// All 24 orders of four items; false alarm below 1e-8.
@@ -61,7 +57,7 @@ fn every_order_is_equally_likely() {
     }
     assert_eq!(counts.len(), 24);
     let counts: Vec<u64> = counts.into_values().collect();
-    assert!(chi_square_deviation(&counts) < 6.0, "{counts:?}");
+    assert!(deviation(&counts) < 6.0, "{counts:?}");
 }
 
 #[test]

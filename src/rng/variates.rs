@@ -66,20 +66,12 @@ impl Variates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::testing::kolmogorov_smirnov;
 
     const STREAM: u64 = Purpose::Edge.stream(2);
 
     fn kappa(steps: u64) -> Kappa {
         Kappa::steps(steps).unwrap()
-    }
-
-    /// sup |F_n − F| of uniform numbers.
-    fn kolmogorov_smirnov(mut sample: Vec<f64>) -> f64 {
-        sample.sort_by(f64::total_cmp);
-        let n = sample.len() as f64;
-        let distances =
-            sample.iter().enumerate().map(|(i, &x)| (x - i as f64 / n).max((i as f64 + 1.0) / n - x));
-        distances.fold(0.0, f64::max)
     }
 
     /// False alarm at any of the 4 · 16 steps: below 64 · 2 exp(−2 · 3.2²) < 2e-7 (Dvoretzky–Kiefer–Wolfowitz).
@@ -90,7 +82,7 @@ mod tests {
             for batch in 0..16 {
                 let variates = Variates::new(5, batch, kappa(steps));
                 let sample = (0..n).map(|id| (f64::from(variates.word(STREAM, id)) + 0.5) / 2f64.powi(32));
-                let distance = kolmogorov_smirnov(sample.collect()) * (n as f64).sqrt();
+                let distance = kolmogorov_smirnov(sample.collect());
                 assert!(distance < 3.2, "κ {steps}, batch {batch}: {distance}");
             }
         }

@@ -52,3 +52,42 @@ impl<D: Device> Op<D> for AggregateMax<D> {
         Ok(vec![Some(dx)])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Cpu;
+    use crate::tape::Aggregate;
+
+    /// Destination 0 has the sources 1, 2 and 1 again, all equal; destination 1 has none.
+    fn block(cpu: &Cpu<f64>) -> Arc<Block<Cpu<f64>>> {
+        Arc::new(Block::from_csr(cpu, 3, &[0, 3, 3], &[1, 2, 1]).unwrap())
+    }
+
+    #[test]
+    fn among_equals_the_lowest_edge_gets_the_gradient() {
+        let cpu = Cpu::new();
+        let tape = Tape::training(&cpu, 0);
+        let x = tape.leaf(Tensor::from_slice(&cpu, 3, 1, &[9.0, 5.0, 5.0]).unwrap());
+        let out = tape.aggregate_max(&block(&cpu), x).unwrap();
+        assert_eq!(tape.value(out).to_vec(&cpu).unwrap(), [5.0, 0.0]);
+        let loss = tape.dot(out, Tensor::from_slice(&cpu, 2, 1, &[2.0, 7.0]).unwrap()).unwrap();
+        assert_eq!(tape.backward(loss).unwrap().of(x).unwrap().to_vec(&cpu).unwrap(), [0.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn no_neighbours_give_zero_and_take_no_gradient() {
+        let cpu = Cpu::new();
+        for mean in [false, true] {
+            let tape = Tape::training(&cpu, 0);
+            let x = tape.leaf(Tensor::from_slice(&cpu, 3, 1, &[-9.0, -5.0, -5.0]).unwrap());
+            let block = block(&cpu);
+            let out =
+                if mean { tape.aggregate(&block, x, Aggregate::Mean) } else { tape.aggregate_max(&block, x) };
+            let out = out.unwrap();
+            assert_eq!(tape.value(out).to_vec(&cpu).unwrap(), [-5.0, 0.0]);
+            let loss = tape.dot(out, Tensor::from_slice(&cpu, 2, 1, &[0.0, 7.0]).unwrap()).unwrap();
+            assert_eq!(tape.backward(loss).unwrap().of(x).unwrap().to_vec(&cpu).unwrap(), [0.0; 3]);
+        }
+    }
+}

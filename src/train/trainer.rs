@@ -34,6 +34,9 @@ pub enum EvalMode {
 pub struct TrainConfig {
     /// The model; numbers of features and classes of 0 are taken from the data set.
     pub model: ModelConfig,
+    /// Whether each feature row is scaled to sum 1.
+    #[serde(default)]
+    pub row_normalize: bool,
     /// The optimiser.
     pub optimizer: OptimizerConfig,
     /// The sampler, one fanout a layer.
@@ -70,8 +73,9 @@ impl Default for TrainConfig {
                 attention_dropout: 0.0,
                 self_loops: true,
             },
+            row_normalize: false,
             optimizer: OptimizerConfig::Adam {
-                lr: 0.003,
+                lr: 0.01,
                 weight_decay: 0.0,
                 decoupled: false,
                 first_layer_only: false,
@@ -190,7 +194,11 @@ pub struct Trainer<D: Device> {
 impl<D: Device> Trainer<D> {
     /// A trainer before its first epoch. Errors: a data set without features or labels, numbers of features, classes
     /// or fanouts that do not fit, no training vertices.
-    pub fn new(device: D, dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+    pub fn new(device: D, mut dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+        if config.row_normalize {
+            let features = dataset.features.row_normalize()?;
+            dataset = Arc::new(Dataset { features, ..Dataset::clone(&dataset) });
+        }
         fill(&mut config.model.n_features, dataset.features.dim(), "n_features")?;
         fill(&mut config.model.n_classes, dataset.n_classes, "n_classes")?;
         if dataset.train_idx.is_empty() {

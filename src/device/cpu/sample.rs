@@ -40,7 +40,7 @@ const MAX_EDGES: u64 = u32::MAX as u64;
 /// Workspaces that no thread is using.
 #[derive(Default)]
 pub(super) struct Workspaces {
-    free: Mutex<Vec<Box<Workspace>>>,
+    free: Mutex<Vec<Workspace>>,
 }
 
 impl Workspaces {

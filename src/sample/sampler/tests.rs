@@ -7,7 +7,13 @@ const LABOR_0: Method =
     Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
 
 fn config(method: Method, fanouts: &[usize]) -> SamplerConfig {
-    SamplerConfig { method, fanouts: Fanouts(fanouts.to_vec()), kappa: Kappa::INDEPENDENT, seed: 3, edge_ids: true }
+    SamplerConfig {
+        method,
+        fanouts: Fanouts(fanouts.to_vec()),
+        kappa: Kappa::INDEPENDENT,
+        seed: 3,
+        edge_ids: true,
+    }
 }
 
 fn sample(graph: &Arc<Graph>, config: SamplerConfig, seeds: &[u32], batch: u64) -> Result<MiniBatch<Cpu>> {

@@ -78,7 +78,7 @@ impl Plan {
             let before = expected;
             expected = self.solve(fanout);
             done = done.saturating_add(1);
-            if iterations == LaborIterations::Converged && !(expected < before * (1.0 - LEAST_GAIN)) {
+            if iterations == LaborIterations::Converged && expected >= before * (1.0 - LEAST_GAIN) {
                 break;
             }
         }
@@ -97,7 +97,7 @@ impl Plan {
             for &candidate in row {
                 let probability = scale * self.pi[candidate as usize];
                 // Where all edges are kept, rounding must not leave a probability a little below 1.
-                let probability = if whole && !(probability >= 1.0) { 1.0 } else { probability };
+                let probability = if whole && probability < 1.0 { 1.0 } else { probability };
                 let largest = &mut self.largest[candidate as usize];
                 if probability > *largest {
                     *largest = probability;
@@ -118,7 +118,7 @@ fn covering_scale(row: &[u32], pi: &[f64]) -> f64 {
 ///
 /// With the `m` terms that are 1 known, `c = (Σ of the others' 1/π_s) / (d²/k − m)`. Beginning at m = 0, c rises from
 /// step to step and m with it, and both end at the solution: a finite number of sums, each in row order.
-fn scale(row: &[u32], pi: &[f64], fanout: f64) -> f64 {
+pub(super) fn scale(row: &[u32], pi: &[f64], fanout: f64) -> f64 {
     let degree = row.len() as f64;
     let target = degree * degree / fanout;
     let mut saturated = 0;

@@ -192,7 +192,7 @@ fn floyd(edges: &[u64], fanout: usize, draw: impl Fn(usize, u64) -> u64) -> Vec<
 }
 
 /// `min(1, c_t π_s)` for every in-edge of every destination. c is found by sorting, not by iteration.
-fn labor_probabilities(
+pub(super) fn labor_probabilities(
     graph: &Graph,
     dst: &[u32],
     fanout: usize,
@@ -214,7 +214,7 @@ fn labor_probabilities(
         let expected: f64 = largest.values().map(|p| p.min(1.0)).sum();
         let is_last = match iterations {
             LaborIterations::Fixed(count) => done == count,
-            LaborIterations::Converged => done > 0 && !(expected < expected_before * (1.0 - 1e-4)),
+            LaborIterations::Converged => done > 0 && expected >= expected_before * (1.0 - 1e-4),
         };
         if is_last {
             let probability = |scale: f64, source: &u32| (scale * pi[source]).min(1.0);

@@ -2,7 +2,11 @@
 //!
 //! Statistical tests have fixed seeds and state how often a correct sampler would fail them at a random seed.
 
+mod contract;
+mod enumeration;
 mod equality;
+mod labor_properties;
+mod probability;
 
 use std::sync::Arc;
 
