@@ -39,7 +39,7 @@ fn main() -> cohop::Result<()> {
         for (number, seeds) in batches.epoch(epoch).iter() {
             let batch = Batch::from_host(&cpu, preparer.minibatch(&sampler, seeds, number)?)?;
             let tape = Tape::training(&cpu, number);
-            let logits = model.forward(&tape, &batch.blocks, batch.input_on(&tape))?;
+            let logits = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
             let loss = tape.log_softmax_nll(logits, batch.labels, 1.0 / seeds.len() as f64)?;
             mean += tape.value(loss).item(&cpu)? / batches.per_epoch() as f32;
             let gradients = tape.backward(loss)?;

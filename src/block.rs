@@ -119,6 +119,12 @@ impl<D: Device> Block<D> {
         self.pattern.transpose(device)
     }
 
+    /// The edges by destination again, as positions in the [`transpose`](Block::transpose): `n_dst` rows, `n_edge`
+    /// columns. SpMM by it sums what a kernel left in the transpose's order. Made by the first call.
+    pub fn csr_into_transpose(&self, device: &D) -> Result<Csr<'_, D>> {
+        self.pattern.csr_into_transpose(device)
+    }
+
     /// `[n_edge]`: the edges' numbers in the graph, if the sampler was asked for them.
     pub fn edge_id(&self) -> Option<D::View<'_, u64>> {
         self.edge_id.as_ref().map(|b| D::view(b))

@@ -202,6 +202,17 @@ fn bad_input_is_an_error() {
 }
 
 #[test]
+fn patience_ends_a_run_after_its_best_epoch() {
+    let config = TrainConfig { epochs: 300, patience: Some(4), ..config(ModelKind::Sage) };
+    let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset(), config).unwrap();
+    let outcome = trainer.fit(&mut ()).unwrap();
+    assert_eq!(trainer.epochs_done(), outcome.best_epoch + 1 + 4);
+    // The model is the best epoch's again.
+    let val = trainer.evaluate(&trainer.dataset().val_idx).unwrap().accuracy;
+    assert_eq!(val, outcome.best_val_acc);
+}
+
+#[test]
 fn a_diverging_run_says_so() {
     let mut config = config(ModelKind::Sage);
     config.optimizer = OptimizerConfig::Sgd { lr: 1e30, momentum: 0.0, weight_decay: 0.0 };

@@ -25,6 +25,7 @@ Examples:
   cohop train
   cohop train --model gin --fanouts 15,10,5 --layers 3 --json
   cohop train --data ../shared/data/cora.npz --model gcn --sampler full --row-normalize
+  cohop train --data ../shared/data/cora.npz --model gat --sampler full --row-normalize
   cohop train --data ../shared/data/aifb.npz --model rgcn --sampler full
   cohop train --data ../shared/data/mutag.npz --model rgcn --sampler full --bases 30 --weight-decay 5e-4
   cohop train --data ../shared/data/aifb.npz --model rgcn --fanouts 20,20 --per-relation --epochs 50
@@ -40,7 +41,7 @@ pub(super) struct TrainArgs {
     #[arg(long, value_enum, default_value_t = ModelName::Sage)]
     model: ModelName,
     /// Width of a learned linear map of the input before the first layer; for vertices without features a table of
-    /// embeddings [default: none; rgcn on sparse features: that of --hidden]
+    /// embeddings [default: none; rgcn, rgat on sparse features: that of --hidden]
     #[arg(long, value_name = "N")]
     embedding: Option<usize>,
     /// Relations' weights are combinations of so many shared bases
@@ -55,31 +56,45 @@ pub(super) struct TrainArgs {
     /// Number of layers
     #[arg(long, default_value_t = 2)]
     layers: usize,
-    /// Width of the hidden layers [default: 64; gcn on full neighbourhoods, rgcn: 16]
+    /// Width of the hidden layers, per head in attention models [default: 64; rgcn, gat, gatv2: 16; rgat: 8; on full
+    /// neighbourhoods gcn: 16, gat, gatv2: 8]
     #[arg(long)]
     hidden: Option<usize>,
+    /// Heads of the hidden layers of attention models [default: 4; gat, gatv2 on full neighbourhoods: 8; rgat: 2]
+    #[arg(long)]
+    heads: Option<usize>,
+    /// Heads of the last layer of attention models, which are averaged
+    #[arg(long, default_value_t = 1)]
+    output_heads: usize,
+    /// Dropout of attention [default: 0; gat, gatv2 on full neighbourhoods: 0.6]
+    #[arg(long)]
+    attention_dropout: Option<f64>,
+    /// Attention models: a vertex does not attend to itself, unless it has an edge to itself
+    #[arg(long)]
+    no_self_loops: bool,
     /// Scale each feature row to sum 1
     #[arg(long)]
     row_normalize: bool,
-    /// Dropout before each layer but the first; for gcn before the first too [default: 0.3; gcn: 0.5; rgcn: 0]
+    /// Dropout before each layer but the first; in sage-ri inside of each layer [default: 0.3; gcn: 0.5; sage-ri: 0.1;
+    /// gat, gatv2 on full neighbourhoods: 0.6; rgcn, rgat: 0]
     #[arg(long)]
     dropout: Option<f64>,
-    /// Dropout of the input [default: 0; gcn: that of --dropout]
+    /// Dropout of the input [default: 0; gcn, sage-ri, and gat, gatv2 on full neighbourhoods: that of --dropout]
     #[arg(long)]
     input_dropout: Option<f64>,
-    /// Learning rate of Adam
-    #[arg(long, default_value_t = 0.01)]
-    lr: f64,
-    /// Weight decay, added to the gradient (L2) [default: 0; gcn: 5e-4]
+    /// Learning rate of Adam [default: 0.01; gat, gatv2: 0.005]
+    #[arg(long)]
+    lr: Option<f64>,
+    /// Weight decay, added to the gradient (L2) [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// Which parameters decay [default: all; gcn, rgcn: first-layer]
+    /// Which parameters decay [default: all; gcn, rgcn, rgat: first-layer]
     #[arg(long, value_enum)]
     decay: Option<DecayScope>,
-    /// Number of epochs [default: 10; full-batch: 200, rgcn: 50]
+    /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000, of rgcn, rgat: 50]
     #[arg(long)]
     epochs: Option<u64>,
-    /// Stop after so many epochs without a better validation accuracy
+    /// Stop after so many epochs without a better validation accuracy [default: never; full-batch gat, gatv2: 100]
     #[arg(long, value_name = "EPOCHS")]
     patience: Option<u64>,
     /// How neighbourhoods are sampled; full without --batch-size trains on the whole graph at once
@@ -125,8 +140,16 @@ enum ModelName {
     Gcn,
     /// GIN with batch norm
     Gin,
+    /// GAT: heads side by side, in the last layer averaged
+    Gat,
+    /// GATv2, likewise
+    Gatv2,
+    /// GraphSAGE-RI: residuals, and a head over all layers
+    SageRi,
     /// R-GCN, for graphs with relations
     Rgcn,
+    /// R-GAT, for graphs with relations
+    Rgat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -197,16 +220,33 @@ impl TrainArgs {
             ModelName::Gcn if full => ModelKind::Gcn,
             ModelName::Gcn => ModelKind::GcnMean,
             ModelName::Gin => ModelKind::Gin,
+            ModelName::Gat => ModelKind::Gat,
+            ModelName::Gatv2 => ModelKind::Gatv2,
+            ModelName::SageRi => ModelKind::SageRi,
             ModelName::Rgcn => ModelKind::Rgcn,
+            ModelName::Rgat => ModelKind::Rgat,
         };
-        let relational = self.model == ModelName::Rgcn;
-        let dropout = self.dropout.unwrap_or(match self.model {
-            ModelName::Gcn => 0.5,
-            ModelName::Rgcn => 0.0,
-            ModelName::Sage | ModelName::Gin => 0.3,
+        let attends = matches!(kind, ModelKind::Gat | ModelKind::Gatv2);
+        let relational = matches!(kind, ModelKind::Rgcn | ModelKind::Rgat);
+        // The settings of the papers for citation networks.
+        let citation_gat = attends && full;
+        let dropout = self.dropout.unwrap_or(match kind {
+            ModelKind::Gcn | ModelKind::GcnMean => 0.5,
+            ModelKind::SageRi => 0.1,
+            ModelKind::Rgcn | ModelKind::Rgat => 0.0,
+            _ if citation_gat => 0.6,
+            _ => 0.3,
         });
-        let hidden = self.hidden.unwrap_or(if (gcn && full) || relational { 16 } else { 64 });
+        let drops_input = gcn || citation_gat || kind == ModelKind::SageRi;
+        let hidden = self.hidden.unwrap_or(match kind {
+            _ if citation_gat => 8,
+            ModelKind::Gcn | ModelKind::Rgcn => 16,
+            ModelKind::Rgat => 8,
+            _ if attends => 16,
+            _ => 64,
+        });
         let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
+        let heads = if citation_gat { 8 } else if kind == ModelKind::Rgat { 2 } else { 4 };
         let batch_size = self.batch_size.or(if full { None } else { Some(1024) });
         let first_layer_only = match self.decay {
             Some(scope) => scope == DecayScope::FirstLayer,
@@ -222,7 +262,7 @@ impl TrainArgs {
                 n_classes: 0,
                 n_layers: self.layers,
                 dropout,
-                input_dropout: self.input_dropout.unwrap_or(if gcn { dropout } else { 0.0 }),
+                input_dropout: self.input_dropout.unwrap_or(if drops_input { dropout } else { 0.0 }),
                 embedding: self.embedding.unwrap_or(if needs_embedding { hidden } else { 0 }),
                 n_relations: 0,
                 decomposition: match (self.bases, self.blocks) {
@@ -230,21 +270,26 @@ impl TrainArgs {
                     (None, Some(blocks)) => Decomposition::BlockDiagonal(blocks),
                     (None, None) => Decomposition::Full,
                 },
+                heads: self.heads.unwrap_or(heads),
+                output_heads: self.output_heads,
+                attention_dropout: self.attention_dropout.unwrap_or(if citation_gat { 0.6 } else { 0.0 }),
+                self_loops: !self.no_self_loops,
             },
             optimizer: OptimizerConfig::Adam {
-                lr: self.lr,
-                weight_decay: self.weight_decay.unwrap_or(if gcn { 5e-4 } else { 0.0 }),
+                lr: self.lr.unwrap_or(if attends { 0.005 } else { 0.01 }),
+                weight_decay: self.weight_decay.unwrap_or(if gcn || citation_gat { 5e-4 } else { 0.0 }),
                 decoupled: false,
                 first_layer_only,
             },
             sampler: self.sampler(seed),
             batch_size,
             epochs: self.epochs.unwrap_or(match batch_size {
+                None if attends => 1000,
                 None if relational => 50,
                 None => 200,
                 Some(_) => 10,
             }),
-            patience: self.patience,
+            patience: self.patience.or((attends && batch_size.is_none()).then_some(100)),
             seed,
             eval: match self.eval {
                 EvalName::Sampled => EvalMode::Sampled,

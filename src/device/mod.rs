@@ -12,6 +12,7 @@
 //! * sums are taken in a fixed order: the same result on every run and for every number of threads;
 //! * zero rows, zero columns and zero edges are valid everywhere.
 
+mod attention;
 mod batch_norm;
 pub mod cpu;
 mod elementwise;
@@ -27,6 +28,7 @@ mod storage;
 #[cfg(test)]
 mod test_kernels;
 
+pub use attention::{Attention, AttentionDropout, AttentionSpec, GatGradients, GatSaved, Gatv2Operands};
 pub use batch_norm::BatchNorm;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 pub use elementwise::{Activation, Elementwise};
@@ -43,12 +45,24 @@ pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:
-    Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Relation + Sample + Sddmm + Spmm
+    Storage
+    + Attention
+    + BatchNorm
+    + Elementwise
+    + Gather
+    + Gemm
+    + Loss
+    + Optimizer
+    + Relation
+    + Sample
+    + Sddmm
+    + Spmm
 {
 }
 
 impl<T> Device for T where
     T: Storage
+        + Attention
         + BatchNorm
         + Elementwise
         + Gather

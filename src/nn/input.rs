@@ -21,23 +21,22 @@ pub enum Input<D: Device> {
 }
 
 /// One-hot rows. Cloning shares them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct OneHot<D: Device> {
-    block: Arc<Block<D>>,
+    ids: Arc<D::Buffer<u32>>,
     n_vertices: usize,
 }
 
-impl<D: Device> OneHot<D> {
-    /// The rows of the sources of `block`, by their global ids, which are below `n_vertices`.
-    pub fn new(block: Arc<Block<D>>, n_vertices: usize) -> Self {
-        OneHot { block, n_vertices }
+impl<D: Device> Clone for OneHot<D> {
+    fn clone(&self) -> Self {
+        OneHot { ids: self.ids.clone(), n_vertices: self.n_vertices }
     }
+}
 
-    /// `[n_src]`: a copy of the ids.
-    fn ids(&self, device: &D) -> Result<D::Buffer<u32>> {
-        let mut ids = device.allocate(self.block.n_src())?;
-        device.copy(self.block.src(), D::view_mut(&mut ids))?;
-        Ok(ids)
+impl<D: Device> OneHot<D> {
+    /// A row for each of `ids`, which are global and below `n_vertices`.
+    pub fn new(ids: D::Buffer<u32>, n_vertices: usize) -> Self {
+        OneHot { ids: Arc::new(ids), n_vertices }
     }
 }
 
@@ -47,7 +46,7 @@ impl<D: Device> Input<D> {
         match self {
             Input::Dense(x) => tape.shape(*x),
             Input::Sparse(x) => x.shape(),
-            Input::OneHot(x) => [x.block.n_src(), x.n_vertices],
+            Input::OneHot(x) => [D::len(&x.ids), x.n_vertices],
         }
     }
 
@@ -60,6 +59,15 @@ impl<D: Device> Input<D> {
                 let expected = "0 for vertices without features (or an input embedding)";
                 return Err(Error::invalid("input_dropout", p, expected));
             }
+            Input::OneHot(x) => Input::OneHot(x.clone()),
+        })
+    }
+
+    /// The first `rows` rows; sparse and one-hot ones stay whole, since [`project`](Input::project) takes as many as it is asked for.
+    pub fn prefix(&self, tape: &Tape<D>, rows: usize) -> Result<Self> {
+        Ok(match self {
+            Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),
+            Input::Sparse(x) => Input::Sparse(x.clone()),
             Input::OneHot(x) => Input::OneHot(x.clone()),
         })
     }
@@ -80,7 +88,7 @@ impl<D: Device> Input<D> {
                 finish(tape, tape.prefix(tape.sparse_linear(x, weight)?, rows)?, bias, activation)
             }
             Input::OneHot(x) => {
-                let projected = tape.lookup(weight, x.ids(tape.device())?)?;
+                let projected = tape.lookup(weight, &x.ids)?;
                 finish(tape, tape.prefix(projected, rows)?, bias, activation)
             }
         }

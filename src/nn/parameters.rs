@@ -37,12 +37,10 @@ pub enum Initializer {
     Constant(f64),
     /// Uniform in ±√(6 / (rows + columns)) (Glorot & Bengio 2010).
     Glorot,
-    /// [`Glorot`](Initializer::Glorot) for a parameter that holds several matrices, given the dimensions of one.
-    GlorotOf {
-        /// Rows of one matrix.
-        fan_in: usize,
-        /// Columns of one matrix.
-        fan_out: usize,
+    /// Uniform in ±bound.
+    Bounded {
+        /// The largest absolute value.
+        bound: f64,
     },
     /// Uniform in ±√(1 / fan-in) with the given fan-in, PyTorch's choice for linear layers.
     Uniform {
@@ -74,11 +72,10 @@ impl<D: Device> Parameters<D> {
         [rows, cols]: [usize; 2],
         initializer: Initializer,
     ) -> Result<ParameterId> {
-        let glorot = |fan_in: usize, fan_out: usize| (6.0 / (fan_in + fan_out).max(1) as f64).sqrt();
         let bound = match initializer {
             Initializer::Constant(_) => 0.0,
-            Initializer::Glorot => glorot(rows, cols),
-            Initializer::GlorotOf { fan_in, fan_out } => glorot(fan_in, fan_out),
+            Initializer::Glorot => (6.0 / (rows + cols).max(1) as f64).sqrt(),
+            Initializer::Bounded { bound } => bound,
             Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
         };
         let stream = rng::Purpose::Parameters.stream(self.entries.len() as u32);

@@ -38,7 +38,7 @@ enum Form {
 }
 
 impl RelationWeight {
-    /// Adds the parameters, one of
+    /// Adds the parameters to `layer`, their names after a prefix; one of
     /// * `weight: [n_relations · in_dim, out_dim]`, one matrix below the other;
     /// * `coefficients: [n_relations, n_bases]` and `bases: [n_bases, in_dim · out_dim]`, a matrix a row;
     /// * `blocks: [n_relations · in_dim, out_dim / n_blocks]`: row `i` of a relation's matrix, but for its zeros.
@@ -47,7 +47,7 @@ impl RelationWeight {
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
-        layer: usize,
+        (layer, prefix): (usize, &str),
         n_relations: usize,
         [in_dim, out_dim]: [usize; 2],
         decomposition: Decomposition,
@@ -55,12 +55,18 @@ impl RelationWeight {
         if n_relations == 0 {
             return Err(Error::invalid("n_relations", 0, "at least 1: a graph with edge types"));
         }
-        let glorot = |fan_in: usize, fan_out: usize| Initializer::GlorotOf { fan_in, fan_out };
+        // Of one relation's matrix, which the parameter holds many of.
+        let glorot = |fan_in: usize, fan_out: usize| Initializer::Bounded {
+            bound: (6.0 / (fan_in + fan_out).max(1) as f64).sqrt(),
+        };
+        let mut add = |name: &str, shape: [usize; 2], initializer| {
+            parameters.add(device, layer, &format!("{prefix}{name}"), shape, initializer)
+        };
         let form = match decomposition {
             Decomposition::Full => {
                 let shape = [n_relations * in_dim, out_dim];
                 Form::Full {
-                    weight: parameters.add(device, layer, "weight", shape, glorot(in_dim, out_dim))?,
+                    weight: add("weight", shape, glorot(in_dim, out_dim))?,
                 }
             }
             Decomposition::Basis(n_bases) => {
@@ -69,9 +75,9 @@ impl RelationWeight {
                 }
                 let shape = [n_relations, n_bases];
                 let coefficients =
-                    parameters.add(device, layer, "coefficients", shape, Initializer::Glorot)?;
+                    add("coefficients", shape, Initializer::Glorot)?;
                 let shape = [n_bases, in_dim * out_dim];
-                let bases = parameters.add(device, layer, "bases", shape, glorot(in_dim, out_dim))?;
+                let bases = add("bases", shape, glorot(in_dim, out_dim))?;
                 Form::Basis { coefficients, bases }
             }
             Decomposition::BlockDiagonal(n_blocks) => {
@@ -81,7 +87,7 @@ impl RelationWeight {
                 }
                 let shape = [n_relations * in_dim, out_dim / n_blocks];
                 let initializer = glorot(in_dim / n_blocks, out_dim / n_blocks);
-                let blocks = parameters.add(device, layer, "blocks", shape, initializer)?;
+                let blocks = add("blocks", shape, initializer)?;
                 Form::BlockDiagonal { blocks, n_blocks }
             }
         };

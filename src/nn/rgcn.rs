@@ -34,7 +34,7 @@ impl Rgcn {
     ) -> Result<Self> {
         let shape = [in_dim, out_dim];
         Ok(Rgcn {
-            weight: RelationWeight::new(device, parameters, layer, n_relations, shape, decomposition)?,
+            weight: RelationWeight::new(device, parameters, (layer, ""), n_relations, shape, decomposition)?,
             root: parameters.add(device, layer, "root", shape, Initializer::Glorot)?,
             bias: parameters.add(device, layer, "bias", [1, out_dim], Initializer::Constant(0.0))?,
         })

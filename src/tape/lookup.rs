@@ -1,5 +1,7 @@
 //! `out[i] = table[index[i]]`, with a row-sparse gradient: rows that are not read cost nothing.
 
+use std::sync::Arc;
+
 use super::{BackwardStep, Op, RowGradient, Tape, Var};
 use crate::device::Device;
 use crate::error::Result;
@@ -8,13 +10,13 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// Rows of `table: [n, dim]` by `index` (`[m]`, repeats allowed): `[m, dim]`. As
     /// [`gather_rows`](Tape::gather_rows), but the gradient of a leaf is a [`RowGradient`].
-    pub fn lookup(&self, table: Var, index: D::Buffer<u32>) -> Result<Var> {
-        self.apply(Lookup { index }, &[table])
+    pub fn lookup(&self, table: Var, index: &Arc<D::Buffer<u32>>) -> Result<Var> {
+        self.apply(Lookup { index: index.clone() }, &[table])
     }
 }
 
 struct Lookup<D: Device> {
-    index: D::Buffer<u32>,
+    index: Arc<D::Buffer<u32>>,
 }
 
 impl<D: Device> Op<D> for Lookup<D> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{BackwardStep, Op, RowGradient, Tape, Var};
 use crate::block::Block;
-use crate::device::{Csr, Device, RelationEdges, Weights, Write};
+use crate::device::{Csr, Device, Direction, RelationGroups, Weights, Write};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -19,6 +19,21 @@ impl<D: Device> Tape<D> {
     pub fn relation_lookup(&self, block: &Arc<Block<D>>, n_relations: usize, weight: Var) -> Result<Var> {
         self.apply(RelationLookup { block: block.clone(), n_relations }, &[weight])
     }
+
+    /// As [`relation_transform`](Tape::relation_transform) over one-hot rows: the rows of `weight` that the relations and
+    /// the vertices' global ids name, `[n_group, n]`.
+    pub fn relation_rows(
+        &self,
+        block: &Arc<Block<D>>,
+        n_relations: usize,
+        direction: Direction,
+        weight: Var,
+    ) -> Result<Var> {
+        let device = self.device();
+        let (groups, _) = block.relations(device, n_relations)?.groups(direction);
+        let rows = weight_rows(device, block, groups, self.shape(weight)[0])?;
+        self.lookup(weight, &Arc::new(device.upload(&rows)?))
+    }
 }
 
 struct RelationLookup<D: Device> {
@@ -26,36 +41,38 @@ struct RelationLookup<D: Device> {
     n_relations: usize,
 }
 
-impl<D: Device> RelationLookup<D> {
-    /// `[n_group]`: the row of the weight that each group by (relation, source) reads.
-    fn weight_rows(&self, device: &D, edges: &RelationEdges<D>, n_rows: usize) -> Result<Vec<u32>> {
-        if u32::try_from(n_rows).is_err() {
-            return Err(Error::TooLarge {
-                what: "the relations' tables",
-                count: n_rows as u64,
-                limit: u32::MAX.into(),
-            });
-        }
-        let n_ids = n_rows / self.n_relations.max(1);
-        let ids = device.download(self.block.src())?;
-        if let Some(position) = ids.iter().position(|&id| id as usize >= n_ids) {
-            return Err(Error::IndexOutOfRange {
-                array: "src",
-                position: position as u64,
-                value: i64::from(ids[position]),
-                limit: n_ids as u64,
-            });
-        }
-        let groups = &edges.by_source;
-        let sources = device.download(D::view(&groups.row))?;
-        let mut rows = Vec::with_capacity(sources.len());
-        for (r, ends) in groups.offsets.windows(2).enumerate() {
-            let first = (r * n_ids) as u32;
-            let of_relation = &sources[ends[0] as usize..ends[1] as usize];
-            rows.extend(of_relation.iter().map(|&s| first + ids[s as usize]));
-        }
-        Ok(rows)
+/// `[n_group]`: the row of the weight that each group of a relation and a vertex reads, of `n_rows` in all.
+fn weight_rows<D: Device>(
+    device: &D,
+    block: &Block<D>,
+    groups: &RelationGroups<D>,
+    n_rows: usize,
+) -> Result<Vec<u32>> {
+    if u32::try_from(n_rows).is_err() {
+        return Err(Error::TooLarge {
+            what: "the relations' tables",
+            count: n_rows as u64,
+            limit: u32::MAX.into(),
+        });
     }
+    let n_ids = n_rows / groups.n_relations().max(1);
+    let ids = device.download(block.src())?;
+    if let Some(position) = ids.iter().position(|&id| id as usize >= n_ids) {
+        return Err(Error::IndexOutOfRange {
+            array: "src",
+            position: position as u64,
+            value: i64::from(ids[position]),
+            limit: n_ids as u64,
+        });
+    }
+    let vertices = device.download(D::view(&groups.row))?;
+    let mut rows = Vec::with_capacity(vertices.len());
+    for (r, ends) in groups.offsets.windows(2).enumerate() {
+        let first = (r * n_ids) as u32;
+        let of_relation = &vertices[ends[0] as usize..ends[1] as usize];
+        rows.extend(of_relation.iter().map(|&v| first + ids[v as usize]));
+    }
+    Ok(rows)
 }
 
 impl<D: Device> Op<D> for RelationLookup<D> {
@@ -66,7 +83,7 @@ impl<D: Device> Op<D> for RelationLookup<D> {
     fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
         let weight = inputs[0];
         let edges = self.block.relations(device, self.n_relations)?;
-        let rows = self.weight_rows(device, edges, weight.rows())?;
+        let rows = weight_rows(device, &self.block, &edges.by_source, weight.rows())?;
         let groups = device.download(D::view(&edges.source_group))?;
         let columns: Vec<u32> = groups.iter().map(|&g| rows[g as usize]).collect();
         let columns = device.upload(&columns)?;
@@ -92,7 +109,7 @@ impl<D: Device> Op<D> for RelationLookup<D> {
         let mut values = Tensor::allocate(device, groups.n_groups(), weight.cols())?;
         let out = values.make_mut(device)?;
         device.spmm(by_source, factors, step.gradient.matrix(), out, Write::Assign)?;
-        let rows = self.weight_rows(device, edges, weight.rows())?;
+        let rows = weight_rows(device, &self.block, &edges.by_source, weight.rows())?;
         step.rows.push((0, RowGradient::new(device, weight.rows(), &rows, values)?));
         Ok(vec![None])
     }

@@ -46,8 +46,10 @@ pub enum HostInput<S: Scalar> {
     Dense(Tensor<Cpu<S>>),
     /// `[n_src, dim]`
     Sparse(SparseRows<Cpu<S>>),
-    /// No features: the sources' ids stand in, one-hot.
+    /// No features: the vertices' ids stand in.
     Ids {
+        /// `[n_src]`
+        ids: CpuBuffer<u32>,
         /// Number of vertices in all.
         n_vertices: usize,
     },
@@ -71,40 +73,11 @@ pub enum BatchInput<D: Device> {
     Dense(Tensor<D>),
     /// `[n_src, dim]`
     Sparse(SparseRows<D>),
-    /// No features: the sources' ids stand in, one-hot.
-    Ids {
-        /// Number of vertices in all.
-        n_vertices: usize,
-    },
-}
-
-impl<D: Device> BatchInput<D> {
-    /// Moves rows to `device` (on the CPU: the same memory).
-    pub fn from_host(device: &D, host: HostInput<D::Scalar>) -> Result<Self> {
-        Ok(match host {
-            HostInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
-            HostInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
-            HostInput::Ids { n_vertices } => BatchInput::Ids { n_vertices },
-        })
-    }
-
-    /// The rows as a model takes them: those of the sources of `block`.
-    pub fn on(&self, tape: &Tape<D>, block: &Arc<Block<D>>) -> Input<D> {
-        match self {
-            BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
-            BatchInput::Sparse(x) => Input::Sparse(x.clone()),
-            BatchInput::Ids { n_vertices } => Input::OneHot(OneHot::new(block.clone(), *n_vertices)),
-        }
-    }
+    /// No features: the vertices' ids stand in, one-hot.
+    OneHot(OneHot<D>),
 }
 
 impl<D: Device> Batch<D> {
-    /// The input as a model takes it.
-    pub fn input_on(&self, tape: &Tape<D>) -> Input<D> {
-        // A minibatch has at least one layer.
-        self.input.on(tape, &self.blocks[0])
-    }
-
     /// Moves a minibatch to `device` (on the CPU: the same memory).
     pub fn from_host(device: &D, host: HostBatch<D::Scalar>) -> Result<Self> {
         let moved = |block: Arc<Block<Cpu<D::Scalar>>>| {
@@ -185,7 +158,10 @@ impl<S: Scalar> Preparer<S> {
         let features = &self.dataset.features;
         match features {
             Features::Sparse(x) => return self.sparse_rows(x, vertices),
-            Features::None => return Ok(HostInput::Ids { n_vertices: self.dataset.n_vertices() }),
+            Features::None => {
+                let ids = self.cpu.upload(vertices)?;
+                return Ok(HostInput::Ids { ids, n_vertices: self.dataset.n_vertices() });
+            }
             _ => {}
         }
         let n_rows = features.n_rows();

@@ -314,7 +314,7 @@ impl<D: Device> Trainer<D> {
         let n_labelled = batch.labels.iter().filter(|&&l| l != IGNORED).count();
         let number = self.epoch * n_batches + index;
         let tape = Tape::training(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
-        let logits = self.model.forward(&tape, &batch.blocks, batch.input_on(&tape))?;
+        let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
         let labels = device.upload(&batch.labels[..])?;
         let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
         let loss_value = tape.value(loss).item(device)?.widen_f64();
@@ -370,7 +370,7 @@ impl<D: Device> Trainer<D> {
             }
             (_, Some(whole)) => {
                 let tape = Tape::inference(device);
-                let logits = self.model.forward(&tape, &whole.blocks, whole.input_on(&tape))?;
+                let logits = self.model.forward(&tape, &whole.blocks, whole.input.on(&tape))?;
                 tape.value(logits).to_vec(device)?
             }
             (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,

@@ -1,5 +1,6 @@
 //! The CPU device: kernels on rayon's current thread pool, with SIMD chosen at run time.
 
+mod attention;
 mod batch_norm;
 mod buffer;
 mod elementwise;

@@ -1,11 +1,13 @@
 //! The cases for the tape's operations.
 
+use std::sync::Arc;
+
 use super::{Case, Report, Shape, check, random, random_block, random_typed_block};
 use crate::device::{Activation, Cpu, IGNORED, Storage};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::rng;
-use crate::tape::{Aggregate, SparseRows};
+use crate::tape::{Aggregate, AttentionOptions, SparseRows};
 
 /// One case for every operation of the tape.
 pub fn operations() -> Vec<Case> {
@@ -41,6 +43,20 @@ pub fn operations() -> Vec<Case> {
         Case { name: "sparse linear", run: sparse_linear },
         Case { name: "batch norm", run: batch_norm },
         Case { name: "log-softmax nll", run: log_softmax_nll },
+        Case { name: "edge add", run: edge_add },
+        Case { name: "edge softmax, one head", run: |d, s, z| edge_softmax(d, s, z, 1) },
+        Case { name: "edge softmax, three heads", run: |d, s, z| edge_softmax(d, s, z, 3) },
+        Case { name: "head dot", run: head_dot },
+        Case { name: "head mean", run: head_mean },
+        Case { name: "gat, one head", run: |d, s, z| gat(d, s, z, attention(1, false, 0.0)) },
+        Case { name: "gat, three heads, self-loops", run: |d, s, z| gat(d, s, z, attention(3, true, 0.0)) },
+        Case { name: "gat, five heads, dropout", run: |d, s, z| gat(d, s, z, attention(5, true, 0.4)) },
+        Case { name: "gatv2, one head", run: |d, s, z| gatv2(d, s, z, attention(1, false, 0.0)) },
+        Case {
+            name: "gatv2, three heads, self-loops",
+            run: |d, s, z| gatv2(d, s, z, attention(3, true, 0.0)),
+        },
+        Case { name: "gatv2, five heads, dropout", run: |d, s, z| gatv2(d, s, z, attention(5, true, 0.4)) },
     ]
 }
 
@@ -141,25 +157,17 @@ fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
 fn lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     let n = if s.n_src == 0 { 0 } else { s.n_edge };
     let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
-    let half = &index[..n / 2];
-    // Looked up twice, and used densely as well in one of two cases: all ways of adding up.
-    check(
-        device,
-        &[random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed)?],
-        seed,
-        |t, v| {
-            let table = if s.dim > 3 { t.add(v[0], v[1])? } else { v[0] };
-            let parts = [
-                t.lookup(table, device.upload(half)?)?,
-                t.lookup(table, device.upload(&index)?)?,
-                t.lookup(v[1], device.upload(&index)?)?,
-            ];
-            let both = t.add(t.prefix(parts[1], half.len())?, parts[0])?;
-            let all = t.add(both, t.prefix(parts[2], half.len())?)?;
-            let dense = t.prefix(v[1], half.len().min(s.n_src))?;
-            t.add(t.prefix(all, half.len().min(s.n_src))?, dense)
-        },
-    )
+    let m = (n / 2).min(s.n_src);
+    let (half, index) = (Arc::new(device.upload(&index[..m])?), Arc::new(device.upload(&index)?));
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed + 1)?];
+    // Of a leaf twice, of a leaf that is used densely as well, and of what is no leaf: all ways of adding up.
+    check(device, &inputs, seed, |tape, v| {
+        let rows = |table, index| tape.prefix(tape.lookup(table, index)?, m);
+        let of_leaf = tape.add(rows(v[0], &half)?, rows(v[0], &index)?)?;
+        let mixed = tape.add(rows(v[1], &index)?, tape.prefix(v[1], m)?)?;
+        let of_sum = rows(tape.add(v[0], v[1])?, &half)?;
+        tape.add(if s.dim > 3 { tape.add(of_leaf, of_sum)? } else { of_leaf }, mixed)
+    })
 }
 
 fn reshape(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
@@ -225,6 +233,50 @@ fn log_softmax_nll(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.log_softmax_nll(v[0], device.upload(&labels)?, 0.5)
     })
+}
+
+fn edge_add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_dst, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.edge_add(&block, v[0], v[1]))
+}
+
+fn edge_softmax(device: &Cpu<f64>, s: Shape, seed: u64, heads: usize) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_edge, heads, seed)?], seed, |tape, v| tape.edge_softmax(&block, v[0]))
+}
+
+fn head_dot(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, 2 * s.dim, seed)?, random(device, 1, 2 * s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.head_dot(v[0], v[1], 2))
+}
+
+fn head_mean(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(device, &[random(device, s.n_src, 3 * s.dim, seed)?], seed, |tape, v| tape.head_mean(v[0], 3))
+}
+
+fn attention(heads: usize, self_loop: bool, dropout: f64) -> AttentionOptions {
+    AttentionOptions { heads, slope: 0.2, self_loop, dropout }
+}
+
+fn gat(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+    let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
+    let inputs = [
+        random(device, s.n_src, width, seed)?,
+        random(device, 1, width, seed + 1)?,
+        random(device, 1, width, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.gat(&block, v[0], v[1], v[2], options))
+}
+
+fn gatv2(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+    let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
+    let inputs = [
+        random(device, s.n_src, width, seed)?,
+        random(device, s.n_dst, width, seed + 1)?,
+        random(device, 1, width, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.gatv2(&block, v[0], v[1], v[2], options))
 }
 
 #[cfg(test)]
