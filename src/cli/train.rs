@@ -246,7 +246,13 @@ impl TrainArgs {
             _ => 64,
         });
         let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
-        let heads = if citation_gat { 8 } else if kind == ModelKind::Rgat { 2 } else { 4 };
+        let heads = if citation_gat {
+            8
+        } else if kind == ModelKind::Rgat {
+            2
+        } else {
+            4
+        };
         let batch_size = self.batch_size.or(if full { None } else { Some(1024) });
         let first_layer_only = match self.decay {
             Some(scope) => scope == DecayScope::FirstLayer,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Initializer, Input, Layer, ParameterId, Parameters,
-    Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
+    Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Initializer, Input, Layer, ParameterId,
+    Parameters, Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
 };
 use crate::block::Block;
 use crate::device::{Activation, Device};

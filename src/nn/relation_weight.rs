@@ -65,17 +65,14 @@ impl RelationWeight {
         let form = match decomposition {
             Decomposition::Full => {
                 let shape = [n_relations * in_dim, out_dim];
-                Form::Full {
-                    weight: add("weight", shape, glorot(in_dim, out_dim))?,
-                }
+                Form::Full { weight: add("weight", shape, glorot(in_dim, out_dim))? }
             }
             Decomposition::Basis(n_bases) => {
                 if n_bases == 0 {
                     return Err(Error::invalid("bases", 0, "at least 1"));
                 }
                 let shape = [n_relations, n_bases];
-                let coefficients =
-                    add("coefficients", shape, Initializer::Glorot)?;
+                let coefficients = add("coefficients", shape, Initializer::Glorot)?;
                 let shape = [n_bases, in_dim * out_dim];
                 let bases = add("bases", shape, glorot(in_dim, out_dim))?;
                 Form::Basis { coefficients, bases }

@@ -77,6 +77,28 @@ pub enum BatchInput<D: Device> {
     OneHot(OneHot<D>),
 }
 
+impl<D: Device> BatchInput<D> {
+    /// Moves rows to `device` (on the CPU: the same memory).
+    pub fn from_host(device: &D, host: HostInput<D::Scalar>) -> Result<Self> {
+        Ok(match host {
+            HostInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
+            HostInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
+            HostInput::Ids { ids, n_vertices } => {
+                BatchInput::OneHot(OneHot::new(device.adopt(ids)?, n_vertices))
+            }
+        })
+    }
+
+    /// The rows as a model takes them.
+    pub fn on(&self, tape: &Tape<D>) -> Input<D> {
+        match self {
+            BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
+            BatchInput::Sparse(x) => Input::Sparse(x.clone()),
+            BatchInput::OneHot(x) => Input::OneHot(x.clone()),
+        }
+    }
+}
+
 impl<D: Device> Batch<D> {
     /// Moves a minibatch to `device` (on the CPU: the same memory).
     pub fn from_host(device: &D, host: HostBatch<D::Scalar>) -> Result<Self> {
