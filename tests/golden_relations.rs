@@ -72,7 +72,8 @@ fn compare<S: Scalar>(golden: &Golden, decomposition: Decomposition, names: &[(&
     let x = &golden.floats["x_src"];
     let (in_dim, out_dim) = (x.len() / n_src, golden.floats["out"].len() / n_dst);
     let mut parameters = Parameters::new(0);
-    let layer = Rgcn::new(&cpu, &mut parameters, 0, N_RELATIONS, [in_dim, out_dim], decomposition).unwrap();
+    let layer =
+        Rgcn::new(&cpu, &mut parameters, 0, N_RELATIONS, [in_dim, out_dim], decomposition, false).unwrap();
     let ids: Vec<_> = names
         .iter()
         .map(|&(ours, theirs)| (parameters.find(&format!("layers.0.{ours}")).unwrap(), theirs))

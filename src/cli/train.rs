@@ -47,6 +47,9 @@ pub(super) struct TrainArgs {
     /// Relations' weights are combinations of so many shared bases
     #[arg(long, value_name = "B", conflicts_with = "blocks")]
     bases: Option<usize>,
+    /// R-GCN with bases: a vertex's own weight is no combination of the bases, as the paper has it, but a parameter
+    #[arg(long)]
+    own_root: bool,
     /// Relations' weights are block-diagonal with so many blocks
     #[arg(long, value_name = "K")]
     blocks: Option<usize>,
@@ -276,6 +279,7 @@ impl TrainArgs {
                     (None, Some(blocks)) => Decomposition::BlockDiagonal(blocks),
                     (None, None) => Decomposition::Full,
                 },
+                root_shares_bases: !self.own_root,
                 heads: self.heads.unwrap_or(heads),
                 output_heads: self.output_heads,
                 attention_dropout: self.attention_dropout.unwrap_or(if citation_gat { 0.6 } else { 0.0 }),

@@ -103,7 +103,9 @@ pub fn layers() -> Vec<Case> {
 fn rgcn(device: &Device, s: Shape, seed: u64, n_relations: usize, d: Decomposition) -> Result<Report> {
     let block = random_typed_block(device, s, n_relations, seed)?;
     let shape = [s.dim, 2 * s.dim];
-    over(device, &block, Some(s.dim), seed, |p| Ok(Box::new(Rgcn::new(device, p, 0, n_relations, shape, d)?)))
+    over(device, &block, Some(s.dim), seed, |p| {
+        Ok(Box::new(Rgcn::new(device, p, 0, n_relations, shape, d, n_relations == 4)?))
+    })
 }
 
 fn rgat(device: &Device, s: Shape, seed: u64, n_relations: usize, heads: Heads) -> Result<Report> {
@@ -126,7 +128,7 @@ fn rgat_one_hot(device: &Device, s: Shape, seed: u64) -> Result<Report> {
 
 fn rgcn_one_hot(device: &Device, s: Shape, seed: u64, d: Decomposition) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
-    over(device, &block, None, seed, |p| Ok(Box::new(Rgcn::new(device, p, 0, 3, [s.n_src, 2], d)?)))
+    over(device, &block, None, seed, |p| Ok(Box::new(Rgcn::new(device, p, 0, 3, [s.n_src, 2], d, true)?)))
 }
 
 fn attention(heads: usize) -> AttentionOptions {

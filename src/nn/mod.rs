@@ -21,7 +21,7 @@ pub use input::{Input, OneHot};
 pub use model::{Model, ModelConfig, ModelKind};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
-pub use relation_weight::{Decomposition, RelationWeight};
+pub use relation_weight::{Decomposition, RelationWeight, Root};
 pub use rgat::{Rgat, RgatOptions};
 pub use rgcn::Rgcn;
 pub use sage::{Aggregator, GraphSage};

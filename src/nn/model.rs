@@ -83,6 +83,10 @@ pub struct ModelConfig {
     /// How relations' weight matrices are made of parameters.
     #[serde(default)]
     pub decomposition: Decomposition,
+    /// R-GCN with bases: whether a vertex's own matrix is a combination of the bases too, as in the paper, where it is
+    /// one more relation; else it is a parameter of its own.
+    #[serde(default = "yes")]
+    pub root_shares_bases: bool,
 }
 
 fn one() -> usize {
@@ -145,7 +149,8 @@ impl ModelConfig {
             ModelKind::SageRi => Box::new(SageRi::new(device, p, i, in_dim, out_dim, self.dropout)?),
             ModelKind::Rgcn => {
                 let shape = [in_dim, out_dim];
-                Box::new(Rgcn::new(device, p, i, self.n_relations, shape, self.decomposition)?)
+                let (n, shares_bases) = (self.n_relations, self.root_shares_bases);
+                Box::new(Rgcn::new(device, p, i, n, shape, self.decomposition, shares_bases)?)
             }
             ModelKind::Rgat => {
                 let options = RgatOptions { n_heads, heads, slope: ATTENTION_SLOPE };

@@ -1,12 +1,16 @@
 //! The weight matrices of relations, whole or decomposed.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Initializer, ParameterId, Parameters, Pass};
-use crate::device::{Device, Scalar};
+use super::{Initializer, Input, ParameterId, Parameters, Pass};
+use crate::block::Block;
+use crate::device::{Device, Direction, Scalar};
 use crate::error::{Error, Result};
 use crate::pattern::Pattern;
 use crate::tape::{SparseRows, Var};
+use crate::tensor::Tensor;
 
 /// How the matrices `W_r: [in_dim, out_dim]` of all relations are made of parameters (Schlichtkrull et al. 2018, §2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +44,7 @@ enum Form {
 impl RelationWeight {
     /// Adds the parameters to `layer`, their names after a prefix; one of
     /// * `weight: [n_relations · in_dim, out_dim]`, one matrix below the other;
-    /// * `coefficients: [n_relations, n_bases]` and `bases: [n_bases, in_dim · out_dim]`, a matrix a row;
+    /// * `coefficients: [n_relations, n_bases]` and `bases: [n_bases · in_dim, out_dim]`, one matrix below the other;
     /// * `blocks: [n_relations · in_dim, out_dim / n_blocks]`: row `i` of a relation's matrix, but for its zeros.
     ///
     /// Errors: no relations, no bases, a number of blocks that does not divide both dimensions.
@@ -73,7 +77,7 @@ impl RelationWeight {
                 }
                 let shape = [n_relations, n_bases];
                 let coefficients = add("coefficients", shape, Initializer::Glorot)?;
-                let shape = [n_bases, in_dim * out_dim];
+                let shape = [n_bases * in_dim, out_dim];
                 let bases = add("bases", shape, glorot(in_dim, out_dim))?;
                 Form::Basis { coefficients, bases }
             }
@@ -103,8 +107,10 @@ impl RelationWeight {
         match self.form {
             Form::Full { weight } => Ok(pass.parameter(weight)),
             Form::Basis { coefficients, bases } => {
-                let terms = [(pass.parameter(coefficients), pass.parameter(bases))];
-                tape.reshape(tape.linear(&terms, None, None)?, rows, self.out_dim)
+                let (coefficients, bases) = (pass.parameter(coefficients), pass.parameter(bases));
+                let [_, n_bases] = tape.shape(coefficients);
+                let flat = tape.reshape(bases, n_bases, self.in_dim * self.out_dim)?;
+                tape.reshape(tape.linear(&[(coefficients, flat)], None, None)?, rows, self.out_dim)
             }
             Form::BlockDiagonal { blocks, n_blocks } => {
                 let placed = place_blocks(tape.device(), rows, self.in_dim, n_blocks)?;
@@ -112,6 +118,131 @@ impl RelationWeight {
             }
         }
     }
+
+    /// The rows of the matrices that one-hot vertex ids name: one for every relation and source
+    /// ([`Direction::Backward`]) or destination ([`Direction::Forward`]) of the block's edges, `[n_group, out_dim]`.
+    fn rows_on<D: Device>(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        direction: Direction,
+    ) -> Result<Var> {
+        let tape = pass.tape;
+        match self.form {
+            Form::Basis { coefficients, bases } => {
+                let (coefficients, bases) = (pass.parameter(coefficients), pass.parameter(bases));
+                tape.relation_basis_rows(block, direction, coefficients, bases)
+            }
+            Form::Full { .. } | Form::BlockDiagonal { .. } => {
+                tape.relation_rows(block, self.n_relations, direction, self.on(pass)?)
+            }
+        }
+    }
+
+    /// The sum over relations of the mean over a destination's in-edges of the relation of `x_s · W_r`: `[n_dst, out_dim]`.
+    pub fn aggregate<D: Device>(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+    ) -> Result<Var> {
+        let (tape, n_relations) = (pass.tape, self.n_relations);
+        match (x, &self.form) {
+            (Input::Dense(x), _) => tape.relation_aggregate(block, n_relations, *x, self.on(pass)?),
+            (Input::OneHot(_), Form::Basis { .. }) => {
+                let rows = self.rows_on(pass, block, Direction::Backward)?;
+                tape.relation_attend(block, n_relations, rows, mean_factors(pass, block, n_relations)?)
+            }
+            (Input::OneHot(_), _) => tape.relation_lookup(block, n_relations, self.on(pass)?),
+            (Input::Sparse(_), _) => Err(needs_dense()),
+        }
+    }
+
+    /// `x · W_r` for every relation and source or destination of the block's edges, in the order of its
+    /// groups: sources with [`Direction::Backward`], destinations with [`Direction::Forward`]. `[n_group, out_dim]`
+    pub fn transform<D: Device>(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        direction: Direction,
+        x: &Input<D>,
+    ) -> Result<Var> {
+        match x {
+            Input::Dense(x) => {
+                pass.tape.relation_transform(block, self.n_relations, direction, *x, self.on(pass)?)
+            }
+            Input::OneHot(_) => self.rows_on(pass, block, direction),
+            Input::Sparse(_) => Err(needs_dense()),
+        }
+    }
+
+    /// Adds a destination's own matrix `W_root`, made as those of the relations are: a combination of the same bases, if
+    /// there are bases and `shares_bases` is set, else a parameter `root: [in_dim, out_dim]`.
+    pub fn add_root<D: Device>(
+        &self,
+        device: &D,
+        parameters: &mut Parameters<D>,
+        layer: usize,
+        shares_bases: bool,
+    ) -> Result<Root> {
+        match self.form {
+            Form::Basis { bases, .. } if shares_bases => {
+                let [rows, _] = parameters.get(bases).value.shape();
+                let shape = [1, rows / self.in_dim.max(1)];
+                let name = "root_coefficients";
+                // As one row of the relations' coefficients.
+                let bound = (6.0 / (self.n_relations + shape[1]).max(1) as f64).sqrt();
+                let initializer = Initializer::Bounded { bound };
+                Ok(Root::Basis(parameters.add(device, layer, name, shape, initializer)?, bases))
+            }
+            _ => {
+                let shape = [self.in_dim, self.out_dim];
+                Ok(Root::Whole(parameters.add(device, layer, "root", shape, Initializer::Glorot)?))
+            }
+        }
+    }
+}
+
+/// A destination's own weight matrix.
+#[derive(Clone, Copy, Debug)]
+pub enum Root {
+    /// A parameter.
+    Whole(ParameterId),
+    /// A combination of bases: coefficients, bases.
+    Basis(ParameterId, ParameterId),
+}
+
+impl Root {
+    /// `x_t · W_root` of the block's destinations: `[n_dst, out_dim]`.
+    pub fn project<D: Device>(self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+        let tape = pass.tape;
+        let (coefficients, bases) = match self {
+            Root::Whole(root) => return x.project(pass, block.n_dst(), pass.parameter(root), None, None),
+            Root::Basis(coefficients, bases) => (pass.parameter(coefficients), pass.parameter(bases)),
+        };
+        if matches!(x, Input::OneHot(_)) {
+            return tape.basis_rows(block, coefficients, bases);
+        }
+        let ([_, n_bases], [rows, out_dim]) = (tape.shape(coefficients), tape.shape(bases));
+        let in_dim = rows / n_bases;
+        let flat = tape.reshape(bases, n_bases, in_dim * out_dim)?;
+        let root = tape.reshape(tape.linear(&[(coefficients, flat)], None, None)?, in_dim, out_dim)?;
+        x.project(pass, block.n_dst(), root, None, None)
+    }
+}
+
+/// `[n_edge, 1]`: an edge's factor in the mean of its relation at its destination, as a constant.
+fn mean_factors<D: Device>(pass: &Pass<'_, D>, block: &Arc<Block<D>>, n_relations: usize) -> Result<Var> {
+    let device = pass.tape.device();
+    let edges = block.relations(device, n_relations)?;
+    let mut factors = Tensor::allocate(device, edges.n_edge(), 1)?;
+    device.copy(D::view(&edges.weight), factors.make_mut(device)?.data)?;
+    Ok(pass.tape.constant(factors))
+}
+
+/// The error of relational layers over sparse rows.
+fn needs_dense() -> Error {
+    Error::invalid("input", "sparse features", "dense ones: give the model an input embedding")
 }
 
 /// The zero-one matrix that puts each row of a block where it stands in its matrix: a row of the matrix is `n_blocks`

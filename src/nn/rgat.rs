@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::gat::Heads;
 use super::relation_weight::{Decomposition, RelationWeight};
-use super::rgcn::needs_dense;
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
 use crate::device::{Activation, Device, Direction};
@@ -76,17 +75,9 @@ impl<D: Device> Layer<D> for Rgat {
     fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
         let tape = pass.tape;
         let n_relations = self.weight.n_relations();
-        let at_groups = |direction: Direction, weight: &RelationWeight| {
-            let weight = weight.on(pass)?;
-            match x {
-                Input::Dense(x) => tape.relation_transform(block, n_relations, direction, *x, weight),
-                Input::OneHot(_) => tape.relation_rows(block, n_relations, direction, weight),
-                Input::Sparse(_) => Err(needs_dense()),
-            }
-        };
-        let messages = at_groups(Direction::Backward, &self.weight)?;
-        let keys = at_groups(Direction::Backward, &self.key)?;
-        let queries = at_groups(Direction::Forward, &self.query)?;
+        let messages = self.weight.transform(pass, block, Direction::Backward, x)?;
+        let keys = self.key.transform(pass, block, Direction::Backward, x)?;
+        let queries = self.query.transform(pass, block, Direction::Forward, x)?;
         let scores = tape.relation_scores(block, n_relations, queries, keys)?;
         let scores = tape.activate(scores, Activation::LeakyRelu { slope: self.options.slope })?;
         let attention = tape.edge_softmax(block, scores)?;

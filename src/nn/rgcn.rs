@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::relation_weight::{Decomposition, RelationWeight};
+use super::relation_weight::{Decomposition, RelationWeight, Root};
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tape::Var;
 
 /// `h_t = W_root x_t + Σ_r W_r · mean_{s ∈ N_r(t)} x_s + b`, the mean over the block's in-edges of `t` of relation `r`
@@ -18,12 +18,13 @@ use crate::tape::Var;
 #[derive(Debug)]
 pub struct Rgcn {
     weight: RelationWeight,
-    root: ParameterId,
+    root: Root,
     bias: ParameterId,
 }
 
 impl Rgcn {
-    /// Adds the layer's parameters: those of [`RelationWeight`], `root: [in_dim, out_dim]` and `bias: [1, out_dim]`.
+    /// Adds the layer's parameters: those of [`RelationWeight`]; `root: [in_dim, out_dim]` or, with bases that it shares
+    /// (the paper's self-loop relation), `root_coefficients: [1, n_bases]`; `bias: [1, out_dim]`.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -31,11 +32,13 @@ impl Rgcn {
         n_relations: usize,
         [in_dim, out_dim]: [usize; 2],
         decomposition: Decomposition,
+        root_shares_bases: bool,
     ) -> Result<Self> {
         let shape = [in_dim, out_dim];
+        let weight = RelationWeight::new(device, parameters, (layer, ""), n_relations, shape, decomposition)?;
         Ok(Rgcn {
-            weight: RelationWeight::new(device, parameters, (layer, ""), n_relations, shape, decomposition)?,
-            root: parameters.add(device, layer, "root", shape, Initializer::Glorot)?,
+            root: weight.add_root(device, parameters, layer, root_shares_bases)?,
+            weight,
             bias: parameters.add(device, layer, "bias", [1, out_dim], Initializer::Constant(0.0))?,
         })
     }
@@ -44,19 +47,8 @@ impl Rgcn {
 impl<D: Device> Layer<D> for Rgcn {
     fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
         let tape = pass.tape;
-        let n_relations = self.weight.n_relations();
-        let weight = self.weight.on(pass)?;
-        let messages = match x {
-            Input::Dense(x) => tape.relation_aggregate(block, n_relations, *x, weight)?,
-            Input::OneHot(_) => tape.relation_lookup(block, n_relations, weight)?,
-            Input::Sparse(_) => return Err(needs_dense()),
-        };
-        let (root, bias) = (pass.parameter(self.root), pass.parameter(self.bias));
-        tape.add(x.project(pass, block.n_dst(), root, Some(bias), None)?, messages)
+        let messages = self.weight.aggregate(pass, block, x)?;
+        let sum = tape.add(self.root.project(pass, block, x)?, messages)?;
+        tape.add_bias(sum, pass.parameter(self.bias), None)
     }
-}
-
-/// The error of relational layers over sparse rows.
-pub(super) fn needs_dense() -> Error {
-    Error::invalid("input", "sparse features", "dense ones: give the model an input embedding")
 }

@@ -42,6 +42,7 @@ mod nll;
 mod prefix;
 mod relation_aggregate;
 mod relation_attend;
+mod relation_basis_rows;
 mod relation_lookup;
 mod relation_transform;
 mod reshape;

@@ -56,6 +56,27 @@ fn weight_rows<D: Device>(
         });
     }
     let n_ids = n_rows / groups.n_relations().max(1);
+    let mut rows = group_ids(device, block, groups, n_ids)?;
+    for (r, ends) in groups.offsets.windows(2).enumerate() {
+        let first = (r * n_ids) as u32;
+        rows[ends[0] as usize..ends[1] as usize].iter_mut().for_each(|row| *row += first);
+    }
+    Ok(rows)
+}
+
+/// `[n_group]`: the global id of each group's vertex, below `n_ids`.
+pub(super) fn group_ids<D: Device>(
+    device: &D,
+    block: &Block<D>,
+    groups: &RelationGroups<D>,
+    n_ids: usize,
+) -> Result<Vec<u32>> {
+    let ids = vertex_ids(device, block, n_ids)?;
+    Ok(device.download(D::view(&groups.row))?.into_iter().map(|v| ids[v as usize]).collect())
+}
+
+/// `[n_src]`: the global ids of a block's sources, below `n_ids`.
+pub(super) fn vertex_ids<D: Device>(device: &D, block: &Block<D>, n_ids: usize) -> Result<Vec<u32>> {
     let ids = device.download(block.src())?;
     if let Some(position) = ids.iter().position(|&id| id as usize >= n_ids) {
         return Err(Error::IndexOutOfRange {
@@ -65,14 +86,7 @@ fn weight_rows<D: Device>(
             limit: n_ids as u64,
         });
     }
-    let vertices = device.download(D::view(&groups.row))?;
-    let mut rows = Vec::with_capacity(vertices.len());
-    for (r, ends) in groups.offsets.windows(2).enumerate() {
-        let first = (r * n_ids) as u32;
-        let of_relation = &vertices[ends[0] as usize..ends[1] as usize];
-        rows.extend(of_relation.iter().map(|&v| first + ids[v as usize]));
-    }
-    Ok(rows)
+    Ok(ids)
 }
 
 impl<D: Device> Op<D> for RelationLookup<D> {

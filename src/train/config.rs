@@ -91,6 +91,7 @@ impl Default for TrainConfig {
                 embedding: 0,
                 n_relations: 0,
                 decomposition: Decomposition::Full,
+                root_shares_bases: true,
             },
             row_normalize: false,
             inverse_relations: false,
