@@ -13,6 +13,7 @@ pub struct Pattern<D: Storage> {
     indptr: D::Buffer<u32>,
     indices: D::Buffer<u32>,
     transpose: OnceLock<Transpose<D>>,
+    in_transpose: OnceLock<D::Buffer<u32>>,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,14 @@ impl<D: Device> Pattern<D> {
         indices: D::Buffer<u32>,
     ) -> Result<Self> {
         check_length("indptr", D::len(&indptr), n_rows + 1)?;
-        Ok(Pattern { n_rows, n_cols, indptr, indices, transpose: OnceLock::new() })
+        Ok(Pattern {
+            n_rows,
+            n_cols,
+            indptr,
+            indices,
+            transpose: OnceLock::new(),
+            in_transpose: OnceLock::new(),
+        })
     }
 
     /// A pattern from host arrays, checked: `indptr` ascends from 0 to `indices.len()`, `indices` are below `n_cols`.
@@ -87,6 +95,21 @@ impl<D: Device> Pattern<D> {
             indices: D::view(&t.indices),
             edge: Some(D::view(&t.edge)),
         })
+    }
+
+    /// By row again, with values that stand in the transpose's order: `n_rows` rows, and as columns the positions that
+    /// the entries have in the [`transpose`](Pattern::transpose). Made by the first call.
+    pub fn csr_into_transpose(&self, device: &D) -> Result<Csr<'_, D>> {
+        let edge = self.transpose(device)?.edge;
+        let positions = get_or_try_init(&self.in_transpose, || {
+            let mut positions = device.allocate(self.n_edge())?;
+            if let Some(edge) = edge {
+                device.invert_permutation(edge, D::view_mut(&mut positions))?;
+            }
+            Ok(positions)
+        })?;
+        let (n_cols, indices) = (self.n_edge(), D::view(positions));
+        Ok(Csr { n_cols, indices, ..self.csr() })
     }
 
     /// The parts, without the transpose: rows, columns, `indptr`, `indices`.

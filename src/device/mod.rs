@@ -12,6 +12,7 @@
 //! * sums are taken in a fixed order: the same result on every run and for every number of threads;
 //! * zero rows, zero columns and zero edges are valid everywhere.
 
+mod attention;
 mod batch_norm;
 pub mod cpu;
 mod elementwise;
@@ -19,6 +20,7 @@ mod gather;
 mod gemm;
 mod loss;
 mod optimizer;
+mod relation;
 mod sample;
 mod sddmm;
 mod spmm;
@@ -26,6 +28,7 @@ mod storage;
 #[cfg(test)]
 mod test_kernels;
 
+pub use attention::{Attention, AttentionDropout, AttentionSpec, GatGradients, GatSaved, Gatv2Operands};
 pub use batch_norm::BatchNorm;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 pub use elementwise::{Activation, Elementwise};
@@ -33,6 +36,7 @@ pub use gather::Gather;
 pub use gemm::Gemm;
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
@@ -41,11 +45,33 @@ pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:
-    Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+    Storage
+    + Attention
+    + BatchNorm
+    + Elementwise
+    + Gather
+    + Gemm
+    + Loss
+    + Optimizer
+    + Relation
+    + Sample
+    + Sddmm
+    + Spmm
 {
 }
 
 impl<T> Device for T where
-    T: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+    T: Storage
+        + Attention
+        + BatchNorm
+        + Elementwise
+        + Gather
+        + Gemm
+        + Loss
+        + Optimizer
+        + Relation
+        + Sample
+        + Sddmm
+        + Spmm
 {
 }

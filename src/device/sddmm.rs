@@ -18,4 +18,17 @@ pub trait Sddmm: Storage {
         out: Self::ViewMut<'_, Self::Scalar>,
         write: Write,
     ) -> Result<()>;
+
+    /// `out[e, c] (= | +=) x[indices[e], c] + y[i, c]` for the entries `e` of row `i`.
+    ///
+    /// `x: [n_cols, cols]`, `y: [n_rows, cols]`, `out: [n_edge, cols]`. The value is stored at the entry's own
+    /// position; `a.edge` must be absent.
+    fn sddmm_add(
+        &self,
+        a: Csr<'_, Self>,
+        x: Matrix<'_, Self>,
+        y: Matrix<'_, Self>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+        write: Write,
+    ) -> Result<()>;
 }

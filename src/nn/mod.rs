@@ -1,5 +1,6 @@
 //! Layers, models and their optimisation.
 
+mod gat;
 mod gcn;
 mod gin;
 pub mod gradcheck;
@@ -7,15 +8,24 @@ mod input;
 mod model;
 mod optimizer;
 mod parameters;
+mod relation_weight;
+mod rgat;
+mod rgcn;
 mod sage;
+mod sage_ri;
 
+pub use gat::{Gat, Gatv2, Heads};
 pub use gcn::Gcn;
 pub use gin::Gin;
-pub use input::Input;
+pub use input::{Input, OneHot};
 pub use model::{Model, ModelConfig, ModelKind};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
-pub use sage::GraphSage;
+pub use relation_weight::{Decomposition, RelationWeight, Root};
+pub use rgat::{Rgat, RgatOptions};
+pub use rgcn::Rgcn;
+pub use sage::{Aggregator, GraphSage};
+pub use sage_ri::{SageRi, SageRiHead};
 
 use std::sync::Arc;
 

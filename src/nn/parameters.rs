@@ -37,6 +37,11 @@ pub enum Initializer {
     Constant(f64),
     /// Uniform in ±√(6 / (rows + columns)) (Glorot & Bengio 2010).
     Glorot,
+    /// Uniform in ±bound.
+    Bounded {
+        /// The largest absolute value.
+        bound: f64,
+    },
     /// Uniform in ±√(1 / fan-in) with the given fan-in, PyTorch's choice for linear layers.
     Uniform {
         /// Number of inputs of each output.
@@ -70,6 +75,7 @@ impl<D: Device> Parameters<D> {
         let bound = match initializer {
             Initializer::Constant(_) => 0.0,
             Initializer::Glorot => (6.0 / (rows + cols).max(1) as f64).sqrt(),
+            Initializer::Bounded { bound } => bound,
             Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
         };
         let stream = rng::Purpose::Parameters.stream(self.entries.len() as u32);

@@ -5,23 +5,45 @@ use std::sync::Arc;
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
 use crate::device::Device;
-use crate::error::Result;
-use crate::tape::{Aggregate, Var};
+use crate::error::{Error, Result};
+use crate::tape::{Aggregate, Tape, Var};
 
-/// `h_t = W_self x_t + W_neighbor · mean_s x_s + b`, the mean over the block's in-edges of `t` (0 without any).
+/// How GraphSAGE combines the neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregator {
+    /// Their mean; over a block with estimator weights (LABOR) weighted by them.
+    Mean,
+    /// Their sum: over a sampled block that of what was sampled.
+    Sum,
+    /// The largest value of each column.
+    Max,
+}
+
+impl Aggregator {
+    fn apply<D: Device>(self, tape: &Tape<D>, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
+        match self {
+            Aggregator::Mean => tape.aggregate(block, x, Aggregate::Mean),
+            Aggregator::Sum => tape.aggregate(block, x, Aggregate::Sum),
+            Aggregator::Max => tape.aggregate_max(block, x),
+        }
+    }
+}
+
+/// `h_t = W_self x_t + W_neighbor · aggregate_s x_s + b` over the block's in-edges of `t` (0 without any).
 ///
-/// Over a block with estimator weights (LABOR) the mean is weighted by them. The mean is taken before or after the
-/// product with `W_neighbor`, whichever is narrower.
+/// Mean and sum are taken before or after the product with `W_neighbor`, whichever is narrower.
 #[derive(Debug)]
 pub struct GraphSage {
     weight_self: ParameterId,
     weight_neighbor: ParameterId,
-    bias: ParameterId,
+    bias: Option<ParameterId>,
     out_dim: usize,
+    aggregator: Aggregator,
 }
 
 impl GraphSage {
-    /// Adds the layer's parameters: `weight_self, weight_neighbor: [in_dim, out_dim]` and `bias: [1, out_dim]`.
+    /// Adds the parameters of a layer that takes means: `weight_self, weight_neighbor: [in_dim, out_dim]` and
+    /// `bias: [1, out_dim]`.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -29,28 +51,72 @@ impl GraphSage {
         in_dim: usize,
         out_dim: usize,
     ) -> Result<Self> {
+        let weights = Initializer::Glorot;
+        let mut sage = GraphSage::without_bias(device, parameters, layer, in_dim, out_dim, weights)?;
+        sage.bias = Some(parameters.add(device, layer, "bias", [1, out_dim], Initializer::Constant(0.0))?);
+        Ok(sage)
+    }
+
+    pub(super) fn without_bias<D: Device>(
+        device: &D,
+        parameters: &mut Parameters<D>,
+        layer: usize,
+        in_dim: usize,
+        out_dim: usize,
+        weights: Initializer,
+    ) -> Result<Self> {
         let shape = [in_dim, out_dim];
         Ok(GraphSage {
-            weight_self: parameters.add(device, layer, "weight_self", shape, Initializer::Glorot)?,
-            weight_neighbor: parameters.add(device, layer, "weight_neighbor", shape, Initializer::Glorot)?,
-            bias: parameters.add(device, layer, "bias", [1, out_dim], Initializer::Constant(0.0))?,
+            weight_self: parameters.add(device, layer, "weight_self", shape, weights)?,
+            weight_neighbor: parameters.add(device, layer, "weight_neighbor", shape, weights)?,
+            bias: None,
             out_dim,
+            aggregator: Aggregator::Mean,
         })
+    }
+
+    /// The same layer with another aggregator.
+    pub fn with_aggregator(self, aggregator: Aggregator) -> Self {
+        GraphSage { aggregator, ..self }
+    }
+
+    /// The layer where the destinations' own rows (the first of `own`) are not those of the sources `x`, such as after
+    /// two dropouts.
+    pub(super) fn forward_with_own<D: Device>(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        own: &Input<D>,
+    ) -> Result<Var> {
+        let tape = pass.tape;
+        let (w_self, w_neighbor) = (pass.parameter(self.weight_self), pass.parameter(self.weight_neighbor));
+        let bias = self.bias.map(|bias| pass.parameter(bias));
+        let first = match (x, self.aggregator) {
+            // A maximum of products is not the product of the maximum.
+            (Input::Dense(x), Aggregator::Max) => Some(*x),
+            (Input::Sparse(_), Aggregator::Max) => {
+                return Err(Error::invalid("features", "sparse", "dense ones, to take the maximum of"));
+            }
+            _ => x.aggregate_first(tape, self.out_dim),
+        };
+        match (first, own) {
+            (Some(x), Input::Dense(own)) => {
+                let neighbors = self.aggregator.apply(tape, block, x)?;
+                let own = tape.prefix(*own, block.n_dst())?;
+                tape.linear(&[(own, w_self), (neighbors, w_neighbor)], bias, None)
+            }
+            _ => {
+                let own = own.project(pass, block.n_dst(), w_self, bias, None)?;
+                let messages = x.project(pass, block.n_src(), w_neighbor, None, None)?;
+                tape.add(own, self.aggregator.apply(tape, block, messages)?)
+            }
+        }
     }
 }
 
 impl<D: Device> Layer<D> for GraphSage {
     fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
-        let tape = pass.tape;
-        let (w_self, w_neighbor) = (pass.parameter(self.weight_self), pass.parameter(self.weight_neighbor));
-        let bias = Some(pass.parameter(self.bias));
-        if let Some(x) = x.aggregate_first(tape, self.out_dim) {
-            let mean = tape.aggregate(block, x, Aggregate::Mean)?;
-            let own = tape.prefix(x, block.n_dst())?;
-            return tape.linear(&[(own, w_self), (mean, w_neighbor)], bias, None);
-        }
-        let own = x.project(pass, block.n_dst(), w_self, bias, None)?;
-        let messages = x.project(pass, block.n_src(), w_neighbor, None, None)?;
-        tape.add(own, tape.aggregate(block, messages, Aggregate::Mean)?)
+        self.forward_with_own(pass, block, x, x)
     }
 }

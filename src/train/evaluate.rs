@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::metrics::{accuracy, argmax_rows, mean_nll};
+use super::metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 use super::prepare::{Batch, BatchInput};
 use super::{Pipeline, Preparer};
 use crate::block::Block;
@@ -20,14 +20,26 @@ pub struct Evaluation {
     pub loss: f64,
     /// Share of right predictions; NaN without labelled vertices.
     pub accuracy: f64,
+    /// Area under the ROC curve; NaN unless there are two classes, both among the labels.
+    pub auc: f64,
 }
 
 impl Evaluation {
+    /// Of no vertices.
+    pub const NONE: Evaluation = Evaluation { loss: f64::NAN, accuracy: f64::NAN, auc: f64::NAN };
+
     /// From `logits: [labels.len(), n_classes]`.
     pub fn new<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Result<Self> {
+        let auc = if n_classes == 2 {
+            let score = |row: &[S]| row[1].widen_f64() - row[0].widen_f64();
+            roc_auc(&logits.chunks_exact(2).map(score).collect::<Vec<f64>>(), labels)?
+        } else {
+            f64::NAN
+        };
         Ok(Evaluation {
             loss: mean_nll(logits, n_classes, labels)?,
             accuracy: accuracy(&argmax_rows(logits, n_classes), labels)?,
+            auc,
         })
     }
 }
@@ -78,7 +90,8 @@ pub fn infer_sampled<D: Device>(
 }
 
 /// Logits of all vertices, `[n_vertices, n_classes]`, layer by layer over full neighbourhoods: each vertex is computed
-/// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device.
+/// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device; for a
+/// model with a head those of all layers.
 pub fn infer_full<D: Device>(
     device: &D,
     model: &Model<D>,
@@ -90,7 +103,8 @@ pub fn infer_full<D: Device>(
         return Err(Error::invalid("chunk", 0, "at least 1"));
     }
     let n = preparer.dataset().n_vertices();
-    let mut previous: Option<Tensor<D>> = None;
+    // Each layer's activations of all vertices: only the last one's, unless a head wants them all.
+    let mut outputs: Vec<Tensor<D>> = Vec::new();
     for layer in 0..model.n_layers() {
         let preparer = preparer.clone();
         let work = move |i: usize| {
@@ -99,29 +113,67 @@ pub fn infer_full<D: Device>(
             let rows = if layer == 0 { Some(preparer.rows(block.src())?) } else { None };
             Ok((block, rows))
         };
-        let mut out: Option<Tensor<D>> = None;
-        let mut filled = 0;
-        for item in Pipeline::new(workers, queue_depth(workers), n.div_ceil(chunk), work)? {
-            let (block, rows) = item?;
+        let out = by_chunks(device, n, chunk, workers, work, |tape, (block, rows)| {
             let block = Arc::new(Block::from_host(device, block)?);
-            let tape = Tape::inference(device);
-            let input = match (rows, &previous) {
-                (Some(rows), _) => BatchInput::from_host(device, rows)?.on(&tape),
-                (None, Some(h)) => Input::Dense(gather(device, h, &block, &tape)?),
+            let input = match (rows, outputs.last()) {
+                (Some(rows), _) => BatchInput::from_host(device, rows)?.on(tape),
+                (None, Some(h)) => Input::Dense(gather(device, h, &block, tape)?),
                 (None, None) => Input::Dense(tape.constant(Tensor::zeros(device, block.n_src(), 0)?)),
             };
-            let h = tape.value(model.forward_layer(&tape, layer, &block, &input)?);
-            let all = match &mut out {
-                Some(all) => all,
-                None => out.insert(Tensor::allocate(device, n, h.cols())?),
-            };
-            let end = filled + h.rows() * h.cols();
-            device.copy(h.view(), D::slice_mut(all.make_mut(device)?.data, filled..end))?;
-            filled = end;
+            model.forward_layer(tape, layer, &block, &input)
+        })?;
+        if !model.has_head() {
+            outputs.clear();
         }
-        previous = out;
+        outputs.extend(out);
     }
-    previous.map_or_else(|| Ok(Vec::new()), |logits| logits.to_vec(device))
+    if model.has_head() && !outputs.is_empty() {
+        let preparer = preparer.clone();
+        let work = move |i: usize| {
+            let vertices: Vec<u32> = ((i * chunk) as u32..((i + 1) * chunk).min(n) as u32).collect();
+            let rows = preparer.rows(&vertices)?;
+            Ok((vertices, rows))
+        };
+        let logits = by_chunks(device, n, chunk, workers, work, |tape, (vertices, rows)| {
+            let index = device.upload(&vertices)?;
+            let mut stages = vec![BatchInput::from_host(device, rows)?.on(tape)];
+            for h in &outputs {
+                let mut rows = Tensor::allocate(device, vertices.len(), h.cols())?;
+                device.gather(h.view(), h.rows(), D::view(&index), rows.make_mut(device)?)?;
+                stages.push(Input::Dense(tape.constant(rows)));
+            }
+            model.forward_head(tape, vertices.len(), &stages)
+        })?;
+        outputs.extend(logits);
+    }
+    outputs.last().map_or_else(|| Ok(Vec::new()), |logits| logits.to_vec(device))
+}
+
+/// `[n, cols]` from what `compute` makes, chunk by chunk of at most `chunk` rows, of what `work` has prepared. `None`
+/// without rows.
+fn by_chunks<D: Device, T: Send + 'static>(
+    device: &D,
+    n: usize,
+    chunk: usize,
+    workers: usize,
+    work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+    mut compute: impl FnMut(&Tape<D>, T) -> Result<crate::tape::Var>,
+) -> Result<Option<Tensor<D>>> {
+    let mut out: Option<Tensor<D>> = None;
+    let mut filled = 0;
+    for item in Pipeline::new(workers, queue_depth(workers), n.div_ceil(chunk), work)? {
+        let tape = Tape::inference(device);
+        let h = compute(&tape, item?)?;
+        let h = tape.value(h);
+        let all = match &mut out {
+            Some(all) => all,
+            None => out.insert(Tensor::allocate(device, n, h.cols())?),
+        };
+        let end = filled + h.rows() * h.cols();
+        device.copy(h.view(), D::slice_mut(all.make_mut(device)?.data, filled..end))?;
+        filled = end;
+    }
+    Ok(out)
 }
 
 fn gather<D: Device>(

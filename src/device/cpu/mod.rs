@@ -1,5 +1,6 @@
 //! The CPU device: kernels on rayon's current thread pool, with SIMD chosen at run time.
 
+mod attention;
 mod batch_norm;
 mod buffer;
 mod elementwise;
@@ -8,6 +9,7 @@ mod gemm;
 mod loss;
 mod optimizer;
 mod parallel;
+mod relation;
 mod sample;
 mod sddmm;
 mod spmm;

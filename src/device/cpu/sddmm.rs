@@ -53,13 +53,48 @@ impl<S: Scalar> Sddmm for Cpu<S> {
         });
         Ok(())
     }
+
+    fn sddmm_add(
+        &self,
+        a: Csr<'_, Self>,
+        x: Matrix<'_, Self>,
+        y: Matrix<'_, Self>,
+        out: &mut [S],
+        write: Write,
+    ) -> Result<()> {
+        check_csr(&a)?;
+        check_no_edge(&a)?;
+        check_matrix(&x)?;
+        check_matrix(&y)?;
+        check_same_shape("sddmm_add", "x", x.shape(), "required", [a.n_cols, x.cols])?;
+        check_same_shape("sddmm_add", "y", y.shape(), "required", [a.n_rows, x.cols])?;
+        check_length("out", out.len(), a.indices.len() * x.cols)?;
+        let cols = x.cols;
+        let work = ByEdges { indptr: a.indptr, dim: cols };
+        let out = Edges { indptr: a.indptr, data: out, heads: cols };
+        for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
+            if cols == 0 {
+                return;
+            }
+            let mut out = out.data.chunks_exact_mut(cols);
+            for i in range {
+                let y = &y.data[i * cols..][..cols];
+                let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+                for (&j, out) in a.indices[entries].iter().zip(&mut out) {
+                    let x = &x.data[j as usize * cols..][..cols];
+                    write_all(out, x.iter().zip(y).map(|(&x, &y)| x + y), write);
+                }
+            }
+        });
+        Ok(())
+    }
 }
 
 /// Values at entries as output: items are rows.
-struct Edges<'a, S> {
-    indptr: &'a [u32],
-    data: &'a mut [S],
-    heads: usize,
+pub(super) struct Edges<'a, S> {
+    pub indptr: &'a [u32],
+    pub data: &'a mut [S],
+    pub heads: usize,
 }
 
 impl<S: Send> Split for Edges<'_, S> {

@@ -215,20 +215,20 @@ fn column_out_of_range(j: u32) -> ! {
 const PREFETCH_ENTRIES: usize = 8;
 
 /// What `out (= | +=) A x` reads: the arrays of a [`Csr`], its [`Weights`] and `x`.
-struct Product<'a, S> {
-    indptr: &'a [u32],
-    indices: &'a [u32],
-    positions: Option<&'a [u32]>,
-    edge: Option<&'a [S]>,
-    row: Option<&'a [S]>,
-    column: Option<&'a [S]>,
-    x: &'a [S],
-    write: Write,
+pub(super) struct Product<'a, S> {
+    pub indptr: &'a [u32],
+    pub indices: &'a [u32],
+    pub positions: Option<&'a [u32]>,
+    pub edge: Option<&'a [S]>,
+    pub row: Option<&'a [S]>,
+    pub column: Option<&'a [S]>,
+    pub x: &'a [S],
+    pub write: Write,
 }
 
 impl<S: Scalar> Product<'_, S> {
     /// Rows `range` of the product. Without `WEIGHTED`, there are no factors that differ within a row.
-    fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
+    pub(super) fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
         if out.cols == 0 {
             return;
         }
@@ -245,6 +245,13 @@ impl<S: Scalar> Product<'_, S> {
                 }
             },
         );
+    }
+
+    /// One row of the product, without a factor of the row. For use inside of [`vectorized`].
+    #[inline(always)]
+    pub(super) fn row(&self, i: usize, out: &mut [S]) {
+        let entries = self.indptr[i] as usize..self.indptr[i + 1] as usize;
+        for_tiles(out.len(), &mut SumRow::<S, true> { product: self, entries, factor: None, out });
     }
 
     /// The factors of entry `e` in column `j` that differ within a row.

@@ -1,11 +1,13 @@
 //! The cases for the tape's operations.
 
-use super::{Case, Report, Shape, check, random, random_block};
-use crate::device::{Activation, Cpu, IGNORED, Storage};
+use std::sync::Arc;
+
+use super::{Case, Report, Shape, check, random, random_block, random_typed_block};
+use crate::device::{Activation, Cpu, Direction, IGNORED, Storage};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::rng;
-use crate::tape::{Aggregate, SparseRows};
+use crate::tape::{Aggregate, AttentionOptions, SparseRows};
 
 /// One case for every operation of the tape.
 pub fn operations() -> Vec<Case> {
@@ -29,9 +31,37 @@ pub fn operations() -> Vec<Case> {
         Case { name: "aggregate max", run: aggregate_max },
         Case { name: "aggregate weighted", run: aggregate_weighted },
         Case { name: "gather rows", run: gather_rows },
+        Case { name: "lookup", run: lookup },
+        Case { name: "reshape", run: reshape },
+        Case {
+            name: "relation aggregate, widening",
+            run: |d, s, z| relation_aggregate(d, s, z, 3, s.dim + 2),
+        },
+        Case { name: "relation aggregate, narrowing", run: |d, s, z| relation_aggregate(d, s, z, 3, 1) },
+        Case { name: "relation aggregate, one relation", run: |d, s, z| relation_aggregate(d, s, z, 1, 2) },
+        Case { name: "relation lookup", run: relation_lookup },
+        Case { name: "relation transform", run: relation_transform },
+        Case { name: "relation rows", run: relation_rows },
+        Case { name: "relation rows of bases", run: relation_basis_rows },
+        Case { name: "relation scores", run: relation_scores },
+        Case { name: "relation attend", run: relation_attend },
         Case { name: "sparse linear", run: sparse_linear },
         Case { name: "batch norm", run: batch_norm },
         Case { name: "log-softmax nll", run: log_softmax_nll },
+        Case { name: "edge add", run: edge_add },
+        Case { name: "edge softmax, one head", run: |d, s, z| edge_softmax(d, s, z, 1) },
+        Case { name: "edge softmax, three heads", run: |d, s, z| edge_softmax(d, s, z, 3) },
+        Case { name: "head dot", run: head_dot },
+        Case { name: "head mean", run: head_mean },
+        Case { name: "gat, one head", run: |d, s, z| gat(d, s, z, attention(1, false, 0.0)) },
+        Case { name: "gat, three heads, self-loops", run: |d, s, z| gat(d, s, z, attention(3, true, 0.0)) },
+        Case { name: "gat, five heads, dropout", run: |d, s, z| gat(d, s, z, attention(5, true, 0.4)) },
+        Case { name: "gatv2, one head", run: |d, s, z| gatv2(d, s, z, attention(1, false, 0.0)) },
+        Case {
+            name: "gatv2, three heads, self-loops",
+            run: |d, s, z| gatv2(d, s, z, attention(3, true, 0.0)),
+        },
+        Case { name: "gatv2, five heads, dropout", run: |d, s, z| gatv2(d, s, z, attention(5, true, 0.4)) },
     ]
 }
 
@@ -129,6 +159,94 @@ fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
+fn lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let n = if s.n_src == 0 { 0 } else { s.n_edge };
+    let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
+    let m = (n / 2).min(s.n_src);
+    let (half, index) = (Arc::new(device.upload(&index[..m])?), Arc::new(device.upload(&index)?));
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed + 1)?];
+    // Of a leaf twice, of a leaf that is used densely as well, and of what is no leaf: all ways of adding up.
+    check(device, &inputs, seed, |tape, v| {
+        let rows = |table, index| tape.prefix(tape.lookup(table, index)?, m);
+        let of_leaf = tape.add(rows(v[0], &half)?, rows(v[0], &index)?)?;
+        let mixed = tape.add(rows(v[1], &index)?, tape.prefix(v[1], m)?)?;
+        let of_sum = rows(tape.add(v[0], v[1])?, &half)?;
+        tape.add(if s.dim > 3 { tape.add(of_leaf, of_sum)? } else { of_leaf }, mixed)
+    })
+}
+
+fn reshape(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(
+        device,
+        &[random(device, s.n_src, s.dim, seed)?, random(device, s.dim, 2, seed)?],
+        seed,
+        |tape, v| {
+            let turned = tape.reshape(v[0], s.dim, s.n_src)?;
+            tape.linear(&[(tape.reshape(turned, s.n_src, s.dim)?, v[1])], None, None)
+        },
+    )
+}
+
+fn relation_aggregate(
+    device: &Cpu<f64>,
+    s: Shape,
+    seed: u64,
+    n_relations: usize,
+    out_dim: usize,
+) -> Result<Report> {
+    let block = random_typed_block(device, s, n_relations, seed)?;
+    let inputs =
+        [random(device, s.n_src, s.dim, seed)?, random(device, n_relations * s.dim, out_dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_aggregate(&block, n_relations, v[0], v[1]))
+}
+
+fn relation_lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.relation_lookup(&block, 3, v[0])
+    })
+}
+
+fn relation_transform(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 3 * s.dim, 2, seed + 1)?];
+    let mut report = check(device, &inputs, seed, |tape, v| {
+        tape.relation_transform(&block, 3, Direction::Forward, v[0], v[1])
+    })?;
+    report.merge(check(device, &inputs, seed, |tape, v| {
+        tape.relation_transform(&block, 3, Direction::Backward, v[0], v[1])
+    })?);
+    Ok(report)
+}
+
+fn relation_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.relation_rows(&block, 3, Direction::Forward, v[0])
+    })
+}
+
+fn relation_basis_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let inputs = [random(device, 3, 2, seed)?, random(device, 2 * s.n_src, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_basis_rows(&block, Direction::Backward, v[0], v[1]))
+}
+
+fn relation_scores(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let edges = block.relations(device, 3)?;
+    let (n_query, n_key) = (edges.by_destination.n_groups(), edges.by_source.n_groups());
+    let inputs = [random(device, n_query, s.dim, seed)?, random(device, n_key, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_scores(&block, 3, v[0], v[1]))
+}
+
+fn relation_attend(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let n_groups = block.relations(device, 3)?.by_source.n_groups();
+    let inputs = [random(device, n_groups, 2 * s.dim, seed)?, random(device, s.n_edge, 2, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_attend(&block, 3, v[0], v[1]))
+}
+
 fn sparse_linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     let (csr, n) = (block.csr(), s.n_edge);
@@ -160,6 +278,50 @@ fn log_softmax_nll(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.log_softmax_nll(v[0], device.upload(&labels)?, 0.5)
     })
+}
+
+fn edge_add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_dst, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.edge_add(&block, v[0], v[1]))
+}
+
+fn edge_softmax(device: &Cpu<f64>, s: Shape, seed: u64, heads: usize) -> Result<Report> {
+    let block = random_block(device, s, seed)?;
+    check(device, &[random(device, s.n_edge, heads, seed)?], seed, |tape, v| tape.edge_softmax(&block, v[0]))
+}
+
+fn head_dot(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, 2 * s.dim, seed)?, random(device, 1, 2 * s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.head_dot(v[0], v[1], 2))
+}
+
+fn head_mean(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(device, &[random(device, s.n_src, 3 * s.dim, seed)?], seed, |tape, v| tape.head_mean(v[0], 3))
+}
+
+fn attention(heads: usize, self_loop: bool, dropout: f64) -> AttentionOptions {
+    AttentionOptions { heads, slope: 0.2, self_loop, dropout }
+}
+
+fn gat(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+    let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
+    let inputs = [
+        random(device, s.n_src, width, seed)?,
+        random(device, 1, width, seed + 1)?,
+        random(device, 1, width, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.gat(&block, v[0], v[1], v[2], options))
+}
+
+fn gatv2(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+    let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
+    let inputs = [
+        random(device, s.n_src, width, seed)?,
+        random(device, s.n_dst, width, seed + 1)?,
+        random(device, 1, width, seed + 2)?,
+    ];
+    check(device, &inputs, seed, |tape, v| tape.gatv2(&block, v[0], v[1], v[2], options))
 }
 
 #[cfg(test)]

@@ -1,0 +1,327 @@
+//! GATv2, fused. A score needs the source's whole row, so a row of a destination's sources is read for the scores and
+//! again, then from a near cache, for the sums.
+
+use std::ops::Range;
+
+use super::super::parallel::{ByEdges, Rows, for_parts};
+use super::super::sddmm::Edges;
+use super::gat::{ends, reset};
+use super::score::{Dropout, exp_all, head_sum, leaky, leaky_slope, map_heads, softmax};
+use super::tile::{Dots, HeadTile, WeightedSum, at, for_head_tiles, lane_sum, tile, write_tile};
+use super::vectorized;
+use crate::device::{AttentionSpec, Cpu, Csr, Gatv2Operands, Matrix, MatrixMut, Scalar};
+
+pub(super) fn forward<S: Scalar>(
+    a: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    operands: Gatv2Operands<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    max: &mut [S],
+    sum: &mut [S],
+) {
+    let (heads, width) = (spec.heads, operands.z_src.cols);
+    let (dim, slope, dropout) = (width / heads, S::from_f64(spec.slope), Dropout::new(&spec));
+    let dense = [operands.z_src.data, operands.z_dst.data, operands.attention];
+    let work = ByEdges { indptr: a.indptr, dim: 2 * width + 4 * heads };
+    let rows = (
+        Rows { data: out.data, cols: width },
+        (Rows { data: max, cols: heads }, Rows { data: sum, cols: heads }),
+    );
+    type Out<'a, S> = (Rows<'a, S>, (Rows<'a, S>, Rows<'a, S>));
+    for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, (out, (max, sum)): Out<'_, S>| {
+        let (mut scratch, mut weights) = (Vec::new(), Vec::new());
+        vectorized(
+            #[inline(always)]
+            || {
+                let stats = max.data.chunks_exact_mut(heads).zip(sum.data.chunks_exact_mut(heads));
+                for (row, (t, (max, sum))) in range.zip(stats).enumerate() {
+                    let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
+                    let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
+                    reset(&mut weights, sources.len() * heads);
+                    let mut scores = Scores::new(heads, slope, sources, dense, t, &mut weights);
+                    for_head_tiles(heads, dim, &mut scores);
+                    softmax(&mut weights, max, sum);
+                    if let Some(dropout) = &dropout {
+                        for (weights, &s) in weights.chunks_exact_mut(heads).zip(sources) {
+                            dropout.apply(s as usize, t, weights);
+                        }
+                    }
+                    let out = &mut out.data[row * width..][..width];
+                    let (weights, x) = (&weights[..], operands.z_src.data);
+                    for_head_tiles(
+                        heads,
+                        dim,
+                        &mut WeightedSum { heads, dim, rows: sources, weights, x, out },
+                    );
+                }
+            },
+        );
+    });
+}
+
+/// `scores[k, h] += ⟨attention[h, :], LR(z_src[rows[k], h, :] + z_dst[t, h, :])⟩`
+struct Scores<'a, S> {
+    heads: usize,
+    dim: usize,
+    slope: S,
+    rows: &'a [u32],
+    z_src: &'a [S],
+    /// `[heads · dim]`: the destination's row.
+    own: &'a [S],
+    attention: &'a [S],
+    scores: &'a mut [S],
+}
+
+impl<'a, S: Scalar> Scores<'a, S> {
+    #[inline(always)]
+    fn new(
+        heads: usize,
+        slope: S,
+        rows: &'a [u32],
+        [z_src, z_dst, attention]: [&'a [S]; 3],
+        t: usize,
+        scores: &'a mut [S],
+    ) -> Self {
+        let width = attention.len();
+        let own = &z_dst[t * width..][..width];
+        Scores { heads, dim: width / heads, slope, rows, z_src, own, attention, scores }
+    }
+}
+
+impl<S: Scalar> HeadTile for Scores<'_, S> {
+    #[inline(always)]
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
+        let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
+        let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
+        for (&s, scores) in self.rows.iter().zip(self.scores.chunks_exact_mut(heads)) {
+            let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
+            for g in 0..G {
+                let mut products = [S::zero(); W];
+                for k in 0..W {
+                    products[k] = attention[g][k] * leaky(z[g][k] + own[g][k], self.slope);
+                }
+                scores[head + g] += lane_sum(products, skip);
+            }
+        }
+    }
+}
+
+pub(super) fn backward_destinations<S: Scalar>(
+    a: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    operands: Gatv2Operands<'_, Cpu<S>>,
+    [max, sum]: [&[S]; 2],
+    dout: Matrix<'_, Cpu<S>>,
+    [dz_dst, dattention]: [&mut [S]; 2],
+    messages: &mut [S],
+) {
+    let (heads, width) = (spec.heads, operands.z_src.cols);
+    let (dim, slope, dropout) = (width / heads, S::from_f64(spec.slope), Dropout::new(&spec));
+    let dense = [operands.z_src.data, operands.z_dst.data, operands.attention];
+    let work = ByEdges { indptr: a.indptr, dim: 3 * width + 8 * heads };
+    let (edges, own) = messages.split_at_mut(a.indices.len() * 2 * heads);
+    let rows = (
+        (Rows { data: dz_dst, cols: width }, Rows { data: dattention, cols: width }),
+        (
+            Edges { indptr: a.indptr, data: edges, heads: 2 * heads },
+            Rows { data: own, cols: if spec.self_loop { 2 * heads } else { 0 } },
+        ),
+    );
+    type Out<'a, S> = ((Rows<'a, S>, Rows<'a, S>), (Edges<'a, S>, Rows<'a, S>));
+    for_parts(
+        &work,
+        0..a.n_rows,
+        rows,
+        &|range: Range<usize>, ((dz, dattention), (edges, own)): Out<'_, S>| {
+            let (mut scratch, mut alpha, mut weights, mut dots) =
+                (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let mut total = vec![S::zero(); heads];
+            vectorized(
+                #[inline(always)]
+                || {
+                    let mut edges = edges.data.chunks_exact_mut(2 * heads);
+                    for (row, t) in range.enumerate() {
+                        let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
+                        let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
+                        reset(&mut alpha, sources.len() * heads);
+                        let mut scores = Scores::new(heads, slope, sources, dense, t, &mut alpha);
+                        for_head_tiles(heads, dim, &mut scores);
+                        map_heads(&mut alpha, &max[t * heads..][..heads], |score, max| score - max);
+                        exp_all(&mut alpha);
+                        map_heads(&mut alpha, &sum[t * heads..][..heads], |e, sum| e / sum);
+                        weights.clear();
+                        weights.extend_from_slice(&alpha);
+                        if let Some(dropout) = &dropout {
+                            for (weights, &s) in weights.chunks_exact_mut(heads).zip(sources) {
+                                dropout.apply(s as usize, t, weights);
+                            }
+                        }
+                        reset(&mut dots, alpha.len());
+                        let (x, own_dout) = (operands.z_src.data, &dout.data[t * width..][..width]);
+                        for_head_tiles(
+                            heads,
+                            dim,
+                            &mut Dots { heads, dim, rows: sources, own: own_dout, x, dots: &mut dots },
+                        );
+                        dots.iter_mut().zip(&weights).for_each(|(dot, &weight)| *dot *= weight);
+                        head_sum(&dots, &mut total);
+                        for (g, alpha) in dots.chunks_exact_mut(heads).zip(alpha.chunks_exact(heads)) {
+                            for h in 0..heads {
+                                g[h] -= alpha[h] * total[h];
+                            }
+                        }
+                        for (k, (weights, g)) in
+                            weights.chunks_exact(heads).zip(dots.chunks_exact(heads)).enumerate()
+                        {
+                            let message = if k == 0 && spec.self_loop {
+                                Some(&mut own.data[row * 2 * heads..][..2 * heads])
+                            } else {
+                                edges.next()
+                            };
+                            if let Some(message) = message {
+                                message[..heads].copy_from_slice(weights);
+                                message[heads..].copy_from_slice(g);
+                            }
+                        }
+                        let mut tile = Destination {
+                            heads,
+                            dim,
+                            slope,
+                            rows: sources,
+                            g: &dots,
+                            z_src: operands.z_src.data,
+                            own: &operands.z_dst.data[t * width..][..width],
+                            attention: operands.attention,
+                            dz: &mut dz.data[row * width..][..width],
+                            dattention: &mut dattention.data[row * width..][..width],
+                        };
+                        for_head_tiles(heads, dim, &mut tile);
+                    }
+                },
+            );
+        },
+    );
+}
+
+/// With `u = z_src[rows[k]] + own`: `dz = attention ⊙ Σ_k g[k] · LR'(u)` and `dattention = Σ_k g[k] · LR(u)`.
+struct Destination<'a, S> {
+    heads: usize,
+    dim: usize,
+    slope: S,
+    rows: &'a [u32],
+    g: &'a [S],
+    z_src: &'a [S],
+    own: &'a [S],
+    attention: &'a [S],
+    dz: &'a mut [S],
+    dattention: &'a mut [S],
+}
+
+impl<S: Scalar> HeadTile for Destination<'_, S> {
+    #[inline(always)]
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
+        let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
+        let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
+        let (mut dz, mut dattention) = ([[S::zero(); W]; G], [[S::zero(); W]; G]);
+        for (&s, weights) in self.rows.iter().zip(self.g.chunks_exact(heads)) {
+            let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
+            let weights = at::<S, G>(weights, head);
+            for g in 0..G {
+                for k in 0..W {
+                    let u = z[g][k] + own[g][k];
+                    dz[g][k] += weights[g] * leaky_slope(u, self.slope);
+                    dattention[g][k] += weights[g] * leaky(u, self.slope);
+                }
+            }
+        }
+        for g in 0..G {
+            for k in 0..W {
+                dz[g][k] *= attention[g][k];
+            }
+        }
+        write_tile(self.dz, begin, skip, &dz);
+        write_tile(self.dattention, begin, skip, &dattention);
+    }
+}
+
+pub(super) fn backward_sources<S: Scalar>(
+    transpose: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    operands: Gatv2Operands<'_, Cpu<S>>,
+    dout: Matrix<'_, Cpu<S>>,
+    messages: &[S],
+    dz_src: MatrixMut<'_, Cpu<S>>,
+) {
+    let (heads, width, n_dst) = (spec.heads, operands.z_src.cols, transpose.n_cols);
+    let (dim, slope) = (width / heads, S::from_f64(spec.slope));
+    let positions = transpose.edge.unwrap_or_default();
+    let n_edge = transpose.indices.len() as u64;
+    let work = ByEdges { indptr: transpose.indptr, dim: 2 * width + 2 * heads };
+    let rows = Rows { data: dz_src.data, cols: width };
+    for_parts(&work, 0..transpose.n_rows, rows, &|range: Range<usize>, dz: Rows<'_, S>| {
+        let (mut scratch, mut factors) = (Vec::new(), Vec::new());
+        vectorized(
+            #[inline(always)]
+            || {
+                for (row, s) in range.enumerate() {
+                    let entries = transpose.indptr[s] as usize..transpose.indptr[s + 1] as usize;
+                    let own = (spec.self_loop && s < n_dst).then_some(s as u32);
+                    let positions = positions[entries.clone()].iter().map(|&e| u64::from(e));
+                    factors.clear();
+                    for m in own.map(|t| n_edge + u64::from(t)).into_iter().chain(positions) {
+                        factors.extend_from_slice(&messages[m as usize * 2 * heads..][..2 * heads]);
+                    }
+                    let mut tile = Source {
+                        heads,
+                        dim,
+                        slope,
+                        rows: ends(own, &transpose.indices[entries], &mut scratch),
+                        factors: &factors,
+                        z_dst: operands.z_dst.data,
+                        dout: dout.data,
+                        own: &operands.z_src.data[s * width..][..width],
+                        attention: operands.attention,
+                        dz: &mut dz.data[row * width..][..width],
+                    };
+                    for_head_tiles(heads, dim, &mut tile);
+                }
+            },
+        );
+    });
+}
+
+/// `dz = Σ_k (α̃[k] · dout[rows[k]] + g[k] · attention ⊙ LR'(own + z_dst[rows[k]]))`; `factors` holds `α̃` and `g`.
+struct Source<'a, S> {
+    heads: usize,
+    dim: usize,
+    slope: S,
+    rows: &'a [u32],
+    /// `[n_message, 2 · heads]`
+    factors: &'a [S],
+    z_dst: &'a [S],
+    dout: &'a [S],
+    own: &'a [S],
+    attention: &'a [S],
+    dz: &'a mut [S],
+}
+
+impl<S: Scalar> HeadTile for Source<'_, S> {
+    #[inline(always)]
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
+        let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
+        let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
+        let mut sum = [[S::zero(); W]; G];
+        for (&t, factors) in self.rows.iter().zip(self.factors.chunks_exact(2 * heads)) {
+            let z = tile::<S, G, W>(self.z_dst, t as usize * width + begin);
+            let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
+            let (weights, gradients) = (at::<S, G>(factors, head), at::<S, G>(factors, heads + head));
+            for g in 0..G {
+                for k in 0..W {
+                    let derivative = attention[g][k] * leaky_slope(own[g][k] + z[g][k], self.slope);
+                    sum[g][k] += weights[g] * dout[g][k] + gradients[g] * derivative;
+                }
+            }
+        }
+        write_tile(self.dz, begin, skip, &sum);
+    }
+}

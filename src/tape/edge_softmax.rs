@@ -1,0 +1,44 @@
+//! `out[e] = exp(x[e]) / Σ_{e'} exp(x[e'])` over the in-edges `e'` of `e`'s destination, per column.
+//!
+//! `dx[e] = out[e] · (dout[e] − Σ_{e'} out[e'] · dout[e'])`.
+
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::block::Block;
+use crate::device::Device;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// Softmax of `x: [n_edge, heads]` over each destination's in-edges: `[n_edge, heads]`.
+    pub fn edge_softmax(&self, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
+        self.apply(EdgeSoftmax { block: block.clone() }, &[x])
+    }
+}
+
+struct EdgeSoftmax<D: Device> {
+    block: Arc<Block<D>>,
+}
+
+impl<D: Device> Op<D> for EdgeSoftmax<D> {
+    fn name(&self) -> &'static str {
+        "edge_softmax"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let x = inputs[0];
+        let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
+        let data = out.make_mut(device)?.data;
+        device.edge_softmax(self.block.csr().indptr, x.cols(), x.view(), data)?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let (y, dout) = (step.output, &step.gradient);
+        let mut dx = Tensor::allocate(device, y.rows(), y.cols())?;
+        let data = dx.make_mut(device)?.data;
+        device.edge_softmax_backward(self.block.csr().indptr, y.cols(), y.view(), dout.view(), data)?;
+        Ok(vec![Some(dx)])
+    }
+}
