@@ -73,9 +73,10 @@ pub enum Order {
     TransformFirst,
 }
 
-/// What adding up one scalar of a gathered row costs, in multiply-adds of a dense product. Measured by
-/// `benches/relation.rs`: a gathered row comes from beyond the first cache, a product's operands from within it.
-const GATHER_COST: f64 = 8.0;
+/// Costs in multiply-adds of a dense product, fitted to `benches/relation.rs`: of adding up one scalar of an edge's row,
+/// and of moving one scalar of a group's row between memory and a tile.
+const EDGE_COST: f64 = 3.0;
+const GROUP_COST: f64 = 12.0;
 
 impl<D: Storage> RelationEdges<D> {
     /// The groups by the rows that messages reach, and those by the rows that they leave.
@@ -94,10 +95,12 @@ impl<D: Storage> RelationEdges<D> {
     /// The cheaper order for messages of `in_dim` columns that become `out_dim`; a function of the counts alone.
     pub fn cheaper_order(&self, direction: Direction, in_dim: usize, out_dim: usize) -> Order {
         let (to, from) = self.groups(direction);
-        let product = in_dim as f64 * out_dim as f64;
-        let gather = GATHER_COST * self.n_edge() as f64;
-        let aggregate_first = gather * in_dim as f64 + to.n_groups() as f64 * product;
-        let transform_first = gather * out_dim as f64 + from.n_groups() as f64 * product;
+        let (n_edge, n_to, n_from) = (self.n_edge() as f64, to.n_groups() as f64, from.n_groups() as f64);
+        let (k, n) = (in_dim as f64, out_dim as f64);
+        // Sums stay in the tile; products are added to the output.
+        let aggregate_first = EDGE_COST * n_edge * k + n_to * (k * n + GROUP_COST * n);
+        // Inputs are gathered; products are written, to be gathered by edge.
+        let transform_first = EDGE_COST * n_edge * n + n_from * (k * n + GROUP_COST * (k + n));
         if transform_first < aggregate_first { Order::TransformFirst } else { Order::AggregateFirst }
     }
 }
