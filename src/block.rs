@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::device::{Cpu, Csr, Device, SampledBlock, Storage, Weights, Write};
+use crate::device::{Cpu, Csr, Device, RelationEdges, SampledBlock, Storage, Weights, Write};
 use crate::error::{Error, Result, check_length};
 use crate::pattern::{Pattern, get_or_try_init};
 
@@ -20,6 +20,7 @@ pub struct Block<D: Device> {
     symmetric: Option<Factors<D>>,
     inverse_degree: OnceLock<D::Buffer<D::Scalar>>,
     mean_with_self: OnceLock<Factors<D>>,
+    relations: OnceLock<RelationEdges<D>>,
 }
 
 /// Factors of an aggregation that includes the destination itself: `own[t] · x_t + row[t] · Σ column[s] · x_s`.
@@ -54,6 +55,7 @@ impl<D: Device> Block<D> {
             symmetric: None,
             inverse_degree: OnceLock::new(),
             mean_with_self: OnceLock::new(),
+            relations: OnceLock::new(),
         })
     }
 
@@ -77,6 +79,14 @@ impl<D: Device> Block<D> {
             weight: None,
             edge_type: None,
         })
+    }
+
+    /// Gives the edges relations, `edge_type: [n_edge]`.
+    pub fn with_edge_types(mut self, edge_type: D::Buffer<u16>) -> Result<Self> {
+        check_length("edge_type", D::len(&edge_type), self.n_edge())?;
+        self.edge_type = Some(edge_type);
+        self.relations = OnceLock::new();
+        Ok(self)
     }
 
     /// Number of destination vertices.
@@ -123,6 +133,20 @@ impl<D: Device> Block<D> {
     /// `[n_edge]`: relations, if the graph has edge types.
     pub fn edge_type(&self) -> Option<D::View<'_, u16>> {
         self.edge_type.as_ref().map(|b| D::view(b))
+    }
+
+    /// The edges grouped by relation and destination, and by relation and source. Made by the first call.
+    ///
+    /// Errors: a block without edge types, one of them at or above `n_relations`, or another number than before.
+    pub fn relations(&self, device: &D, n_relations: usize) -> Result<&RelationEdges<D>> {
+        let edges = get_or_try_init(&self.relations, || {
+            let edge_type = self.edge_type().ok_or_else(|| {
+                Error::invalid("block", "without edge types", "one sampled from a graph with relations")
+            })?;
+            device.group_relations(self.csr(), edge_type, n_relations, self.weight())
+        })?;
+        check_length("relations", n_relations, edges.by_source.n_relations())?;
+        Ok(edges)
     }
 
     /// `[n_edge]`: estimator weights that sum to 1 in each row; `None`: all edges of a row count alike.

@@ -115,6 +115,12 @@ impl<D: Device> Tensor<D> {
         Ok(Tensor { buffer: self.buffer.clone(), rows, cols: self.cols })
     }
 
+    /// The same elements, row after row, as `[rows, cols]`, sharing the memory. An error if their number differs.
+    pub fn reshape(&self, rows: usize, cols: usize) -> Result<Self> {
+        crate::device::check_matrix_length(self.rows * self.cols, rows, cols)?;
+        Ok(Tensor { buffer: self.buffer.clone(), rows, cols })
+    }
+
     /// The elements on the host, row after row; waits for the device.
     pub fn to_vec(&self, device: &D) -> Result<Vec<D::Scalar>> {
         device.download(self.view())

@@ -76,6 +76,7 @@ fn sampler(method: Method, fanouts: &[usize]) -> SamplerConfig {
     SamplerConfig {
         method,
         fanouts: Fanouts(fanouts.to_vec()),
+        per_relation: false,
         kappa: Kappa::INDEPENDENT,
         seed: 0,
         edge_ids: false,

@@ -8,13 +8,13 @@ use clap::{Args, ValueEnum};
 
 use super::progress::Progress;
 use super::{Global, output};
-use crate::data::{self, Dataset, FeatureDtype, SbmData};
+use crate::data::{self, Dataset, FeatureDtype, Features, SbmData};
 use crate::device::{Cpu, LaborIterations, Method};
 use crate::error::Result;
-use crate::nn::{ModelConfig, ModelKind, OptimizerConfig};
+use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, SamplerConfig};
-use crate::train::{EvalMode, TrainConfig, Trainer};
+use crate::train::{EvalMode, Metric, TrainConfig, Trainer};
 
 /// Train a node classifier
 ///
@@ -26,6 +26,9 @@ Examples:
   cohop train --model gin --fanouts 15,10,5 --layers 3 --json
   cohop train --data ../shared/data/cora.npz --model gcn --sampler full --row-normalize
   cohop train --data ../shared/data/cora.npz --model gat --sampler full --row-normalize
+  cohop train --data ../shared/data/aifb.npz --model rgcn --sampler full
+  cohop train --data ../shared/data/mutag.npz --model rgcn --sampler full --bases 30 --weight-decay 5e-4
+  cohop train --data ../shared/data/aifb.npz --model rgcn --fanouts 20,20 --per-relation --epochs 50
   cohop train --epochs 20 --checkpoint run1 && cohop train --resume --epochs 40 --checkpoint run1")]
 pub(super) struct TrainArgs {
     /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
@@ -37,20 +40,36 @@ pub(super) struct TrainArgs {
     /// The layer to stack
     #[arg(long, value_enum, default_value_t = ModelName::Sage)]
     model: ModelName,
+    /// Width of a learned linear map of the input before the first layer; for vertices without features a table of
+    /// embeddings [default: none; rgcn, rgat on sparse features: that of --hidden]
+    #[arg(long, value_name = "N")]
+    embedding: Option<usize>,
+    /// Relations' weights are combinations of so many shared bases
+    #[arg(long, value_name = "B", conflicts_with = "blocks")]
+    bases: Option<usize>,
+    /// R-GCN with bases: a vertex's own weight is no combination of the bases, as the paper has it, but a parameter
+    #[arg(long)]
+    own_root: bool,
+    /// Relations' weights are block-diagonal with so many blocks
+    #[arg(long, value_name = "K")]
+    blocks: Option<usize>,
+    /// Whether a graph with relations gets an inverse one for each
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
+    inverse_relations: bool,
     /// Number of layers
     #[arg(long, default_value_t = 2)]
     layers: usize,
-    /// Width of the hidden layers, per head in attention models [default: 64; gat, gatv2: 16; on full neighbourhoods
-    /// gcn: 16, gat, gatv2: 8]
+    /// Width of the hidden layers, per head in attention models [default: 64; rgcn, gat, gatv2: 16; rgat: 8; on full
+    /// neighbourhoods gcn: 16, gat, gatv2: 8]
     #[arg(long)]
     hidden: Option<usize>,
-    /// Heads of the hidden layers of attention models [default: 4; on full neighbourhoods: 8]
+    /// Heads of the hidden layers of attention models [default: 4; gat, gatv2 on full neighbourhoods: 8; rgat: 2]
     #[arg(long)]
     heads: Option<usize>,
     /// Heads of the last layer of attention models, which are averaged
     #[arg(long, default_value_t = 1)]
     output_heads: usize,
-    /// Dropout of attention [default: 0; on full neighbourhoods: 0.6]
+    /// Dropout of attention [default: 0; gat, gatv2 on full neighbourhoods: 0.6]
     #[arg(long)]
     attention_dropout: Option<f64>,
     /// Attention models: a vertex does not attend to itself, unless it has an edge to itself
@@ -60,7 +79,7 @@ pub(super) struct TrainArgs {
     #[arg(long)]
     row_normalize: bool,
     /// Dropout before each layer but the first; in sage-ri inside of each layer [default: 0.3; gcn: 0.5; sage-ri: 0.1;
-    /// gat, gatv2 on full neighbourhoods: 0.6]
+    /// gat, gatv2 on full neighbourhoods: 0.6; rgcn, rgat: 0]
     #[arg(long)]
     dropout: Option<f64>,
     /// Dropout of the input [default: 0; gcn, sage-ri, and gat, gatv2 on full neighbourhoods: that of --dropout]
@@ -72,10 +91,10 @@ pub(super) struct TrainArgs {
     /// Weight decay, added to the gradient (L2) [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// Which parameters decay [default: all; gcn: first-layer]
+    /// Which parameters decay [default: all; gcn, rgcn, rgat: first-layer]
     #[arg(long, value_enum)]
     decay: Option<DecayScope>,
-    /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000]
+    /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000, of rgcn, rgat: 50]
     #[arg(long)]
     epochs: Option<u64>,
     /// Stop after so many epochs without a better validation accuracy [default: never; full-batch gat, gatv2: 100]
@@ -87,6 +106,9 @@ pub(super) struct TrainArgs {
     /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
     #[arg(long, value_name = "K,K,...")]
     fanouts: Option<Fanouts>,
+    /// Fanouts are those of each relation of a vertex, instead of all its in-edges together
+    #[arg(long)]
+    per_relation: bool,
     /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
@@ -102,9 +124,12 @@ pub(super) struct TrainArgs {
     /// Go on from the checkpoint, with its settings; --epochs, --patience and --workers may change
     #[arg(long, requires = "checkpoint")]
     resume: bool,
-    /// Neighbourhoods of validation and test
-    #[arg(long, value_enum, default_value_t = EvalName::Full)]
-    eval: EvalName,
+    /// Neighbourhoods of validation and test [default: full; gin, whose sums grow with them: sampled]
+    #[arg(long, value_enum)]
+    eval: Option<EvalName>,
+    /// What chooses the best epoch
+    #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
+    metric: MetricName,
     /// Threads that prepare batches ahead; results do not depend on it
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: usize,
@@ -124,6 +149,10 @@ enum ModelName {
     Gatv2,
     /// GraphSAGE-RI: residuals, and a head over all layers
     SageRi,
+    /// R-GCN, for graphs with relations
+    Rgcn,
+    /// R-GAT, for graphs with relations
+    Rgat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -149,6 +178,14 @@ enum DecayScope {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MetricName {
+    /// Validation accuracy
+    Accuracy,
+    /// Validation area under the ROC curve, for two classes
+    Auc,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EvalName {
     /// The training fanouts
     Sampled,
@@ -168,10 +205,17 @@ impl TrainArgs {
         };
         let default = if self.sampler == SamplerName::Full { usize::MAX } else { 10 };
         let fanouts = self.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.layers]));
-        SamplerConfig { method, fanouts, kappa: self.kappa, seed, edge_ids: false }
+        SamplerConfig {
+            method,
+            fanouts,
+            per_relation: self.per_relation,
+            kappa: self.kappa,
+            seed,
+            edge_ids: false,
+        }
     }
 
-    fn config(&self, seed: u64) -> TrainConfig {
+    fn config(&self, seed: u64, dataset: &Dataset) -> TrainConfig {
         let full = self.sampler == SamplerName::Full;
         let gcn = self.model == ModelName::Gcn;
         let kind = match self.model {
@@ -182,39 +226,61 @@ impl TrainArgs {
             ModelName::Gat => ModelKind::Gat,
             ModelName::Gatv2 => ModelKind::Gatv2,
             ModelName::SageRi => ModelKind::SageRi,
+            ModelName::Rgcn => ModelKind::Rgcn,
+            ModelName::Rgat => ModelKind::Rgat,
         };
-        let attends = kind.attends();
+        let attends = matches!(kind, ModelKind::Gat | ModelKind::Gatv2);
+        let relational = matches!(kind, ModelKind::Rgcn | ModelKind::Rgat);
         // The settings of the papers for citation networks.
         let citation_gat = attends && full;
         let dropout = self.dropout.unwrap_or(match kind {
             ModelKind::Gcn | ModelKind::GcnMean => 0.5,
             ModelKind::SageRi => 0.1,
+            ModelKind::Rgcn | ModelKind::Rgat => 0.0,
             _ if citation_gat => 0.6,
             _ => 0.3,
         });
         let drops_input = gcn || citation_gat || kind == ModelKind::SageRi;
-        let hidden = match kind {
+        let hidden = self.hidden.unwrap_or(match kind {
             _ if citation_gat => 8,
+            ModelKind::Gcn | ModelKind::Rgcn => 16,
+            ModelKind::Rgat => 8,
             _ if attends => 16,
-            ModelKind::Gcn => 16,
             _ => 64,
+        });
+        let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
+        let heads = if citation_gat {
+            8
+        } else if kind == ModelKind::Rgat {
+            2
+        } else {
+            4
         };
         let batch_size = self.batch_size.or(if full { None } else { Some(1024) });
         let first_layer_only = match self.decay {
             Some(scope) => scope == DecayScope::FirstLayer,
-            None => gcn,
+            None => gcn || relational,
         };
         TrainConfig {
             row_normalize: self.row_normalize,
+            inverse_relations: self.inverse_relations,
             model: ModelConfig {
                 kind,
                 n_features: 0,
-                hidden: self.hidden.unwrap_or(hidden),
+                hidden,
                 n_classes: 0,
                 n_layers: self.layers,
                 dropout,
                 input_dropout: self.input_dropout.unwrap_or(if drops_input { dropout } else { 0.0 }),
-                heads: self.heads.unwrap_or(if full { 8 } else { 4 }),
+                embedding: self.embedding.unwrap_or(if needs_embedding { hidden } else { 0 }),
+                n_relations: 0,
+                decomposition: match (self.bases, self.blocks) {
+                    (Some(bases), _) => Decomposition::Basis(bases),
+                    (None, Some(blocks)) => Decomposition::BlockDiagonal(blocks),
+                    (None, None) => Decomposition::Full,
+                },
+                root_shares_bases: !self.own_root,
+                heads: self.heads.unwrap_or(heads),
                 output_heads: self.output_heads,
                 attention_dropout: self.attention_dropout.unwrap_or(if citation_gat { 0.6 } else { 0.0 }),
                 self_loops: !self.no_self_loops,
@@ -229,14 +295,20 @@ impl TrainArgs {
             batch_size,
             epochs: self.epochs.unwrap_or(match batch_size {
                 None if attends => 1000,
+                None if relational => 50,
                 None => 200,
                 Some(_) => 10,
             }),
             patience: self.patience.or((attends && batch_size.is_none()).then_some(100)),
             seed,
             eval: match self.eval {
-                EvalName::Sampled => EvalMode::Sampled,
-                EvalName::Full => EvalMode::Full,
+                None if self.model == ModelName::Gin && !full => EvalMode::Sampled,
+                Some(EvalName::Sampled) => EvalMode::Sampled,
+                None | Some(EvalName::Full) => EvalMode::Full,
+            },
+            metric: match self.metric {
+                MetricName::Accuracy => Metric::Accuracy,
+                MetricName::Auc => Metric::Auc,
             },
             workers: self.workers,
         }
@@ -264,7 +336,7 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
             config.patience = args.patience.or(config.patience);
             config.workers = args.workers;
         })?,
-        _ => Trainer::new(device, dataset.clone(), args.config(global.seed))?,
+        _ => Trainer::new(device, dataset.clone(), args.config(global.seed, &dataset))?,
     };
     let mut progress = Progress::new(global, trainer.config().epochs, args.checkpoint.clone());
     let outcome = trainer.fit(&mut progress)?;
@@ -280,6 +352,9 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
         outcome.best_val_acc,
         outcome.seconds
     ))?;
+    if let Some(auc) = outcome.test_auc {
+        output::line(format_args!("test ROC AUC {auc:.4}"))?;
+    }
     if args.data == "sbm" && !std::path::Path::new("sbm").exists() {
         let reference = SbmData::default().reference(&dataset)?;
         output::line(format_args!(

@@ -20,6 +20,7 @@ mod gather;
 mod gemm;
 mod loss;
 mod optimizer;
+mod relation;
 mod sample;
 mod sddmm;
 mod spmm;
@@ -35,6 +36,7 @@ pub use gather::Gather;
 pub use gemm::Gemm;
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
@@ -43,7 +45,18 @@ pub(crate) use storage::{check_matrix_length, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:
-    Storage + Attention + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sample + Sddmm + Spmm
+    Storage
+    + Attention
+    + BatchNorm
+    + Elementwise
+    + Gather
+    + Gemm
+    + Loss
+    + Optimizer
+    + Relation
+    + Sample
+    + Sddmm
+    + Spmm
 {
 }
 
@@ -56,6 +69,7 @@ impl<T> Device for T where
         + Gemm
         + Loss
         + Optimizer
+        + Relation
         + Sample
         + Sddmm
         + Spmm

@@ -1,6 +1,6 @@
 //! Kernel family *optimizer*: one fused pass over a parameter, its gradient and its state.
 
-use crate::device::Storage;
+use crate::device::{Matrix, MatrixMut, Storage};
 use crate::error::Result;
 
 /// The constants of one Adam step (Kingma & Ba 2015; decoupled decay: Loshchilov & Hutter 2019).
@@ -33,7 +33,7 @@ pub struct SgdStep {
     pub weight_decay: f64,
 }
 
-/// Fused optimiser steps. All views have the parameter's length.
+/// Fused optimiser steps. Unless something else is said, all views have the parameter's length.
 pub trait Optimizer: Storage {
     /// With `g = grad + weight_decay · parameter` (or `grad`, if decoupled, and then
     /// `parameter *= 1 − lr · weight_decay` first):
@@ -46,6 +46,21 @@ pub trait Optimizer: Storage {
         first_moment: Self::ViewMut<'_, Self::Scalar>,
         second_moment: Self::ViewMut<'_, Self::Scalar>,
         parameter: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// [`adam`](Optimizer::adam) on some rows of a `[rows, dim]` parameter; the others stay as they are, and so do their
+    /// moments (*lazy* Adam): they cost nothing. The bias is corrected by the number of steps in all.
+    ///
+    /// `index: [n]`, strictly ascending, below `rows`; `grad: [n, dim]`. For a row that is in `index` at every step the
+    /// result is that of `adam`, to the bit.
+    fn adam_rows(
+        &self,
+        step: AdamStep,
+        index: Self::View<'_, u32>,
+        grad: Matrix<'_, Self>,
+        first_moment: Self::ViewMut<'_, Self::Scalar>,
+        second_moment: Self::ViewMut<'_, Self::Scalar>,
+        parameter: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
     /// `velocity = momentum · velocity + grad + weight_decay · parameter`, `parameter −= lr · velocity`.

@@ -65,6 +65,10 @@ pub struct SampleSpec {
     pub method: Method,
     /// Edges per destination: the number kept, or for LABOR the expected number. `usize::MAX`: all.
     pub fanout: usize,
+    /// Whether the fanout is that of each relation of a destination, instead of all its in-edges together. For graphs
+    /// with edge types, with [`Method::Neighbor`] without replacement or weights (and [`Method::Full`], to which it
+    /// makes no difference).
+    pub per_relation: bool,
     /// Whether [`SampledBlock::edge_id`] is wanted.
     pub edge_ids: bool,
 }
@@ -106,7 +110,7 @@ pub trait Sample: Storage {
     /// Errors: an id at or above the number of vertices
     /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), nothing allocated by the id), a repeated id, a method
     /// that the graph (no weights) or the variates (replacement, walks or weights with dependent minibatches) do not allow, a
-    /// block with more than `u32::MAX` edges. No destinations, isolated vertices and fanout 0 are valid. Time and
+    /// block with more than `u32::MAX` edges, a fanout per relation where the graph has none or the method does not go with it. No destinations, isolated vertices and fanout 0 are valid. Time and
     /// memory are proportional to what is sampled, and to the in-degrees where one variate an edge or a source is
     /// needed (LABOR, weighted, dependent minibatches).
     fn sample_block(

@@ -26,7 +26,7 @@ impl Heads {
         }
     }
 
-    fn combine<D: Device>(self, tape: &Tape<D>, x: Var, heads: usize) -> Result<Var> {
+    pub(super) fn combine<D: Device>(self, tape: &Tape<D>, x: Var, heads: usize) -> Result<Var> {
         match self {
             Heads::Concatenate => Ok(x),
             Heads::Mean => tape.head_mean(x, heads),

@@ -1,12 +1,15 @@
 //! Gradient-check cases of the layers: inputs and all parameters.
 
+use std::sync::Arc;
+
 use super::{
-    Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, ParameterId, Parameters, Pass, SageRi,
-    SageRiHead,
+    Aggregator, Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, OneHot, ParameterId,
+    Parameters, Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
 };
-use crate::device::Cpu;
+use crate::block::Block;
+use crate::device::{Cpu, Storage};
 use crate::error::Result;
-use crate::tape::gradcheck::{Case, Report, Shape, check, random, random_block};
+use crate::tape::gradcheck::{Case, Report, Shape, check, random, random_block, random_typed_block};
 use crate::tape::{Aggregate, AttentionOptions, Var};
 
 type Device = Cpu<f64>;
@@ -85,7 +88,47 @@ pub fn layers() -> Vec<Case> {
             name: "GIN, transformed first",
             run: |d, s, z| layer(d, s, z, |p| Ok(Box::new(Gin::new(d, p, 0, s.dim, 1, 2)?))),
         },
+        Case { name: "R-GCN", run: |d, s, z| rgcn(d, s, z, 3, Decomposition::Full) },
+        Case { name: "R-GCN, one relation", run: |d, s, z| rgcn(d, s, z, 1, Decomposition::Full) },
+        Case { name: "R-GCN, bases", run: |d, s, z| rgcn(d, s, z, 4, Decomposition::Basis(2)) },
+        Case { name: "R-GCN, blocks", run: |d, s, z| rgcn(d, s, z, 3, Decomposition::BlockDiagonal(s.dim)) },
+        Case { name: "R-GAT", run: |d, s, z| rgat(d, s, z, 3, Heads::Concatenate) },
+        Case { name: "R-GAT, one relation, mean of heads", run: |d, s, z| rgat(d, s, z, 1, Heads::Mean) },
+        Case { name: "R-GAT, one-hot", run: rgat_one_hot },
+        Case { name: "R-GCN, one-hot", run: |d, s, z| rgcn_one_hot(d, s, z, Decomposition::Full) },
+        Case { name: "R-GCN, one-hot, bases", run: |d, s, z| rgcn_one_hot(d, s, z, Decomposition::Basis(2)) },
     ]
+}
+
+fn rgcn(device: &Device, s: Shape, seed: u64, n_relations: usize, d: Decomposition) -> Result<Report> {
+    let block = random_typed_block(device, s, n_relations, seed)?;
+    let shape = [s.dim, 2 * s.dim];
+    over(device, &block, Some(s.dim), seed, |p| {
+        Ok(Box::new(Rgcn::new(device, p, 0, n_relations, shape, d, n_relations == 4)?))
+    })
+}
+
+fn rgat(device: &Device, s: Shape, seed: u64, n_relations: usize, heads: Heads) -> Result<Report> {
+    let block = random_typed_block(device, s, n_relations, seed)?;
+    let options = RgatOptions { n_heads: 2, heads, slope: 0.2 };
+    over(device, &block, Some(s.dim), seed, |p| {
+        let shape = [s.dim, 3];
+        Ok(Box::new(Rgat::new(device, p, 0, n_relations, shape, options, Decomposition::Full)?))
+    })
+}
+
+fn rgat_one_hot(device: &Device, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let options = RgatOptions { n_heads: 1, heads: Heads::Concatenate, slope: 0.2 };
+    over(device, &block, None, seed, |p| {
+        let shape = [s.n_src, 2];
+        Ok(Box::new(Rgat::new(device, p, 0, 3, shape, options, Decomposition::Basis(2))?))
+    })
+}
+
+fn rgcn_one_hot(device: &Device, s: Shape, seed: u64, d: Decomposition) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    over(device, &block, None, seed, |p| Ok(Box::new(Rgcn::new(device, p, 0, 3, [s.n_src, 2], d, true)?)))
 }
 
 fn attention(heads: usize) -> AttentionOptions {
@@ -97,7 +140,7 @@ fn sage_ri(device: &Device, shape: Shape, seed: u64) -> Result<Report> {
     let mut parameters = Parameters::new(seed);
     let layer = SageRi::new(device, &mut parameters, 0, shape.dim, 3, 0.3)?;
     let head = SageRiHead::new(device, &mut parameters, &[shape.dim, 3], 2)?;
-    check_parameters(device, shape, seed, &parameters, |pass, x| {
+    check_parameters(device, [shape.n_src, shape.dim], seed, &parameters, |pass, x| {
         let h = layer.forward(pass, &block, &Input::Dense(x))?;
         head.forward(pass, shape.n_dst, &[Input::Dense(x), Input::Dense(h)])
     })
@@ -109,25 +152,40 @@ fn layer(
     seed: u64,
     make: impl Fn(&mut Parameters<Device>) -> Result<Box<dyn Layer<Device>>>,
 ) -> Result<Report> {
-    let block = random_block(device, shape, seed)?;
+    over(device, &random_block(device, shape, seed)?, Some(shape.dim), seed, make)
+}
+
+/// Checks a layer over a block with `dim` features, or (without) over the sources' one-hot ids.
+fn over(
+    device: &Device,
+    block: &Arc<Block<Device>>,
+    dim: Option<usize>,
+    seed: u64,
+    make: impl Fn(&mut Parameters<Device>) -> Result<Box<dyn Layer<Device>>>,
+) -> Result<Report> {
     let mut parameters = Parameters::new(seed);
     let layer = make(&mut parameters)?;
-    check_parameters(device, shape, seed, &parameters, |pass, x| {
-        layer.forward(pass, &block, &Input::Dense(x))
+    let n_src = block.n_src();
+    check_parameters(device, [n_src, dim.unwrap_or(0)], seed, &parameters, |pass, x| {
+        let input = match dim {
+            Some(_) => Input::Dense(x),
+            None => Input::OneHot(OneHot::new(device.upload(block.src())?, n_src)),
+        };
+        layer.forward(pass, block, &input)
     })
 }
 
 /// Checks `forward` of random features with respect to these and to all parameters.
 fn check_parameters(
     device: &Device,
-    shape: Shape,
+    [n_src, dim]: [usize; 2],
     seed: u64,
     parameters: &Parameters<Device>,
     forward: impl Fn(&Pass<'_, Device>, Var) -> Result<Var>,
 ) -> Result<Report> {
     // Zero biases and unit gains would hide mistakes in their gradients.
     let ids: Vec<(ParameterId, bool)> = parameters.iter().map(|(id, p)| (id, p.trainable)).collect();
-    let mut inputs = vec![random(device, shape.n_src, shape.dim, seed)?];
+    let mut inputs = vec![random(device, n_src, dim, seed)?];
     for &(id, trainable) in &ids {
         let [rows, cols] = parameters.get(id).value.shape();
         if trainable {

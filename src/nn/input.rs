@@ -1,11 +1,11 @@
-//! What the first layer is given: dense or sparse rows.
+//! What the first layer is given: dense or sparse rows, or the vertices' ids.
 
 use std::sync::Arc;
 
 use super::Pass;
 use crate::block::Block;
 use crate::device::{Activation, Device};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tape::{SparseRows, Tape, Var};
 
 /// Features of a block's sources.
@@ -15,6 +15,29 @@ pub enum Input<D: Device> {
     Dense(Var),
     /// `[n_src, dim]` sparse, constant.
     Sparse(SparseRows<D>),
+    /// Vertices without features: one-hot rows of their ids, `[n_src, n_vertices]`. A product with a weight is the rows
+    /// of the weight that the ids name: a trainable embedding.
+    OneHot(OneHot<D>),
+}
+
+/// One-hot rows. Cloning shares them.
+#[derive(Debug)]
+pub struct OneHot<D: Device> {
+    ids: Arc<D::Buffer<u32>>,
+    n_vertices: usize,
+}
+
+impl<D: Device> Clone for OneHot<D> {
+    fn clone(&self) -> Self {
+        OneHot { ids: self.ids.clone(), n_vertices: self.n_vertices }
+    }
+}
+
+impl<D: Device> OneHot<D> {
+    /// A row for each of `ids`, which are global and below `n_vertices`.
+    pub fn new(ids: D::Buffer<u32>, n_vertices: usize) -> Self {
+        OneHot { ids: Arc::new(ids), n_vertices }
+    }
 }
 
 impl<D: Device> Input<D> {
@@ -23,22 +46,29 @@ impl<D: Device> Input<D> {
         match self {
             Input::Dense(x) => tape.shape(*x),
             Input::Sparse(x) => x.shape(),
+            Input::OneHot(x) => [D::len(&x.ids), x.n_vertices],
         }
     }
 
-    /// Drops elements with probability `p` (see [`Tape::dropout`]).
+    /// Drops elements with probability `p` (see [`Tape::dropout`]). An error for one-hot rows, unless `p` is 0.
     pub fn dropout(&self, tape: &Tape<D>, p: f64, block: &Arc<Block<D>>) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.dropout(*x, p, Some(block))?),
             Input::Sparse(x) => Input::Sparse(tape.sparse_dropout(x, p)?),
+            Input::OneHot(_) if p > 0.0 => {
+                let expected = "0 for vertices without features (or an input embedding)";
+                return Err(Error::invalid("input_dropout", p, expected));
+            }
+            Input::OneHot(x) => Input::OneHot(x.clone()),
         })
     }
 
-    /// The first `rows` rows; sparse ones stay whole, since [`project`](Input::project) takes as many as it is asked for.
+    /// The first `rows` rows; sparse and one-hot ones stay whole, since [`project`](Input::project) takes as many as it is asked for.
     pub fn prefix(&self, tape: &Tape<D>, rows: usize) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),
             Input::Sparse(x) => Input::Sparse(x.clone()),
+            Input::OneHot(x) => Input::OneHot(x.clone()),
         })
     }
 
@@ -55,12 +85,11 @@ impl<D: Device> Input<D> {
         match self {
             Input::Dense(x) => tape.linear(&[(tape.prefix(*x, rows)?, weight)], bias, activation),
             Input::Sparse(x) => {
-                let projected = tape.prefix(tape.sparse_linear(x, weight)?, rows)?;
-                match (bias, activation) {
-                    (Some(bias), _) => tape.add_bias(projected, bias, activation),
-                    (None, Some(activation)) => tape.activate(projected, activation),
-                    (None, None) => Ok(projected),
-                }
+                finish(tape, tape.prefix(tape.sparse_linear(x, weight)?, rows)?, bias, activation)
+            }
+            Input::OneHot(x) => {
+                let projected = tape.lookup(weight, &x.ids)?;
+                finish(tape, tape.prefix(projected, rows)?, bias, activation)
             }
         }
     }
@@ -72,5 +101,19 @@ impl<D: Device> Input<D> {
             Input::Dense(x) if tape.shape(*x)[1] <= out_dim => Some(*x),
             _ => None,
         }
+    }
+}
+
+/// `f(x + bias)`
+fn finish<D: Device>(
+    tape: &Tape<D>,
+    x: Var,
+    bias: Option<Var>,
+    activation: Option<Activation>,
+) -> Result<Var> {
+    match (bias, activation) {
+        (Some(bias), _) => tape.add_bias(x, bias, activation),
+        (None, Some(activation)) => tape.activate(x, activation),
+        (None, None) => Ok(x),
     }
 }

@@ -8,16 +8,22 @@ mod input;
 mod model;
 mod optimizer;
 mod parameters;
+mod relation_weight;
+mod rgat;
+mod rgcn;
 mod sage;
 mod sage_ri;
 
 pub use gat::{Gat, Gatv2, Heads};
 pub use gcn::Gcn;
 pub use gin::Gin;
-pub use input::Input;
+pub use input::{Input, OneHot};
 pub use model::{Model, ModelConfig, ModelKind};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
+pub use relation_weight::{Decomposition, RelationWeight, Root};
+pub use rgat::{Rgat, RgatOptions};
+pub use rgcn::Rgcn;
 pub use sage::{Aggregator, GraphSage};
 pub use sage_ri::{SageRi, SageRiHead};
 

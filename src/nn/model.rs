@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, Parameters, Pass, SageRi, SageRiHead};
+use super::{
+    Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Initializer, Input, Layer, ParameterId,
+    Parameters, Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
+};
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result, check_length};
@@ -22,6 +25,10 @@ pub enum ModelKind {
     GcnMean,
     /// [`Gin`]
     Gin,
+    /// [`Rgcn`], for graphs with edge types.
+    Rgcn,
+    /// [`Rgat`], for graphs with edge types: heads concatenated, in the last layer averaged.
+    Rgat,
     /// [`Gat`]: heads concatenated, in the last layer averaged.
     Gat,
     /// [`Gatv2`], likewise.
@@ -33,7 +40,7 @@ pub enum ModelKind {
 impl ModelKind {
     /// Whether the layers are attention layers.
     pub fn attends(self) -> bool {
-        matches!(self, ModelKind::Gat | ModelKind::Gatv2)
+        matches!(self, ModelKind::Gat | ModelKind::Gatv2 | ModelKind::Rgat)
     }
 }
 
@@ -42,7 +49,7 @@ impl ModelKind {
 pub struct ModelConfig {
     /// The layer.
     pub kind: ModelKind,
-    /// Number of input features.
+    /// Number of input features; for vertices without features, number of vertices.
     pub n_features: usize,
     /// Width of the hidden layers; of each head in attention models.
     pub hidden: usize,
@@ -66,6 +73,20 @@ pub struct ModelConfig {
     /// Attention models: whether a vertex attends to itself, besides what edges it has.
     #[serde(default = "yes")]
     pub self_loops: bool,
+    /// Width of a learned linear map of the input, without bias, before the first layer; 0: none. For vertices without
+    /// features it is a table of trainable embeddings.
+    #[serde(default)]
+    pub embedding: usize,
+    /// Number of relations; 0 for graphs without edge types.
+    #[serde(default)]
+    pub n_relations: usize,
+    /// How relations' weight matrices are made of parameters.
+    #[serde(default)]
+    pub decomposition: Decomposition,
+    /// R-GCN with bases: whether a vertex's own matrix is a combination of the bases too, as in the paper, where it is
+    /// one more relation; else it is a parameter of its own.
+    #[serde(default = "yes")]
+    pub root_shares_bases: bool,
 }
 
 fn one() -> usize {
@@ -86,6 +107,7 @@ const ATTENTION_SLOPE: f64 = 0.2;
 #[derive(Debug)]
 pub struct Model<D: Device> {
     config: ModelConfig,
+    embedding: Option<ParameterId>,
     layers: Vec<Box<dyn Layer<D>>>,
     head: Option<SageRiHead>,
     /// The parameters, in order of the layers.
@@ -96,6 +118,7 @@ impl ModelConfig {
     /// Columns before layer `layer`, which are those after the layer before it.
     fn width(&self, layer: usize) -> usize {
         match layer {
+            0 if self.embedding > 0 => self.embedding,
             0 => self.n_features,
             _ if layer == self.n_layers && self.kind != ModelKind::SageRi => self.n_classes,
             _ if self.kind.attends() => self.hidden * self.heads,
@@ -124,6 +147,16 @@ impl ModelConfig {
             ModelKind::Gat => Box::new(Gat::new(device, p, i, in_dim, dim, attention, heads)?),
             ModelKind::Gatv2 => Box::new(Gatv2::new(device, p, i, in_dim, dim, attention, heads)?),
             ModelKind::SageRi => Box::new(SageRi::new(device, p, i, in_dim, out_dim, self.dropout)?),
+            ModelKind::Rgcn => {
+                let shape = [in_dim, out_dim];
+                let (n, shares_bases) = (self.n_relations, self.root_shares_bases);
+                Box::new(Rgcn::new(device, p, i, n, shape, self.decomposition, shares_bases)?)
+            }
+            ModelKind::Rgat => {
+                let options = RgatOptions { n_heads, heads, slope: ATTENTION_SLOPE };
+                let shape = [in_dim, dim];
+                Box::new(Rgat::new(device, p, i, self.n_relations, shape, options, self.decomposition)?)
+            }
         })
     }
 }
@@ -149,7 +182,16 @@ impl<D: Device> Model<D> {
         if config.kind.attends() && (config.heads == 0 || config.output_heads == 0) {
             return Err(Error::invalid("heads", 0, "at least 1"));
         }
+        if config.kind == ModelKind::Rgat && config.attention_dropout > 0.0 {
+            return Err(Error::invalid("attention_dropout", config.attention_dropout, "0 for R-GAT"));
+        }
         let mut parameters = Parameters::new(seed);
+        let embedding = if config.embedding > 0 {
+            let shape = [config.n_features, config.embedding];
+            Some(parameters.add(device, 0, "embedding", shape, Initializer::Glorot)?)
+        } else {
+            None
+        };
         let layers = (0..config.n_layers)
             .map(|i| config.layer(device, &mut parameters, i))
             .collect::<Result<Vec<_>>>()?;
@@ -159,7 +201,7 @@ impl<D: Device> Model<D> {
         } else {
             None
         };
-        Ok(Model { config, layers, head, parameters })
+        Ok(Model { config, embedding, layers, head, parameters })
     }
 
     /// The configuration.
@@ -185,7 +227,7 @@ impl<D: Device> Model<D> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Err(Error::invalid("blocks", "empty", "one for each layer"));
         };
-        let mut x = self.drop_out(tape, 0, first, &input)?;
+        let mut x = self.drop_out(tape, 0, first, &self.embed(tape, &input)?)?;
         let mut stages = vec![x.clone()];
         for (i, block) in blocks.iter().enumerate() {
             if i > 0 {
@@ -196,7 +238,7 @@ impl<D: Device> Model<D> {
         }
         match (&self.head, x) {
             (None, Input::Dense(out)) => Ok(out),
-            _ => self.forward_head(tape, last.n_dst(), &stages),
+            _ => self.head(tape, last.n_dst(), &stages),
         }
     }
 
@@ -208,7 +250,18 @@ impl<D: Device> Model<D> {
         block: &Arc<Block<D>>,
         x: &Input<D>,
     ) -> Result<Var> {
-        self.layer(tape, layer, block, &self.drop_out(tape, layer, block, x)?)
+        let embedded = if layer == 0 { self.embed(tape, x)? } else { x.clone() };
+        self.layer(tape, layer, block, &self.drop_out(tape, layer, block, &embedded)?)
+    }
+
+    /// The input as the first layer takes it: mapped linearly, if the model has an embedding.
+    fn embed(&self, tape: &Tape<D>, x: &Input<D>) -> Result<Input<D>> {
+        let Some(table) = self.embedding else { return Ok(x.clone()) };
+        let [rows, cols] = x.shape(tape);
+        let required = [rows, self.config.n_features];
+        crate::device::check_same_shape("forward", "input", [rows, cols], "required", required)?;
+        let pass = Pass { tape, parameters: &self.parameters };
+        Ok(Input::Dense(x.project(&pass, rows, pass.parameter(table), None, None)?))
     }
 
     /// Whether class scores come not from the last layer but from [`forward_head`](Model::forward_head).
@@ -219,6 +272,15 @@ impl<D: Device> Model<D> {
     /// Class scores `[rows, n_classes]` of the vertices that the first `rows` rows of each of `stages` belong to: the
     /// input, and what [`forward_layer`](Model::forward_layer) gave for each layer. An error without a head.
     pub fn forward_head(&self, tape: &Tape<D>, rows: usize, stages: &[Input<D>]) -> Result<Var> {
+        let mut stages = stages.to_vec();
+        if let Some(input) = stages.first_mut() {
+            *input = self.embed(tape, input)?;
+        }
+        self.head(tape, rows, &stages)
+    }
+
+    /// The head over stages of which the first is embedded.
+    fn head(&self, tape: &Tape<D>, rows: usize, stages: &[Input<D>]) -> Result<Var> {
         let Some(head) = &self.head else {
             return Err(Error::invalid("model", "without a head", "one whose layers feed a head"));
         };

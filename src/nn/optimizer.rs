@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Parameters;
 use crate::device::{AdamStep, Device, SgdStep};
 use crate::error::{Error, Result};
-use crate::tape::Gradients;
+use crate::tape::{Gradient, Gradients};
 use crate::tensor::Tensor;
 
 /// An optimiser and its constants.
@@ -76,6 +76,9 @@ impl<D: Device> Optimizer<D> {
     }
 
     /// Changes every trainable parameter that has a gradient.
+    ///
+    /// Of a table with a row-sparse gradient, Adam changes only the rows that were read (and decays only these): the
+    /// others cost nothing. SGD, whose velocity moves all rows, takes such a gradient as a dense one.
     pub fn step(
         &mut self,
         device: &D,
@@ -85,9 +88,9 @@ impl<D: Device> Optimizer<D> {
         self.step += 1;
         let ids: Vec<_> = parameters.iter().map(|(id, p)| (id, p.layer)).collect();
         for (id, layer) in ids {
-            let Some(gradient) = gradients.of_parameter(id.index()) else { continue };
+            let Some(gradient) = gradients.get_parameter(id.index()) else { continue };
             let Some((first, rest)) = self.state[id.index()].split_first_mut() else { continue };
-            let parameter = parameters.value_mut(id).make_mut(device)?.data;
+            let parameter = parameters.value_mut(id).make_mut(device)?;
             match (self.config, rest.first_mut()) {
                 (OptimizerConfig::Adam { lr, weight_decay, decoupled, first_layer_only }, Some(second)) => {
                     let step = AdamStep {
@@ -100,11 +103,27 @@ impl<D: Device> Optimizer<D> {
                         step: self.step,
                     };
                     let (m, v) = (first.make_mut(device)?.data, second.make_mut(device)?.data);
-                    device.adam(step, gradient.view(), m, v, parameter)?;
+                    match gradient {
+                        Gradient::Dense(gradient) => {
+                            device.adam(step, gradient.view(), m, v, parameter.data)?
+                        }
+                        Gradient::Rows(rows) => {
+                            device.adam_rows(step, rows.index(), rows.values().matrix(), m, v, parameter)?;
+                        }
+                    }
                 }
                 (OptimizerConfig::Sgd { lr, momentum, weight_decay }, _) => {
                     let step = SgdStep { lr, momentum, weight_decay };
-                    device.sgd(step, gradient.view(), first.make_mut(device)?.data, parameter)?;
+                    let velocity = first.make_mut(device)?.data;
+                    let parameter = parameter.data;
+                    match gradient {
+                        Gradient::Dense(gradient) => {
+                            device.sgd(step, gradient.view(), velocity, parameter)?;
+                        }
+                        Gradient::Rows(rows) => {
+                            device.sgd(step, rows.to_dense(device)?.view(), velocity, parameter)?;
+                        }
+                    }
                 }
                 (OptimizerConfig::Adam { .. }, None) => {}
             }

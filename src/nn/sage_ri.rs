@@ -81,7 +81,7 @@ impl<D: Device> Layer<D> for SageRi {
                 own.project(pass, block.n_dst(), weight, Some(bias), None)?
             }
             (None, Input::Dense(own)) => own,
-            (None, Input::Sparse(_)) => {
+            (None, Input::Sparse(_) | Input::OneHot(_)) => {
                 return Err(crate::Error::invalid("input of a residual layer", "sparse", "a layer's output"));
             }
         };
@@ -134,7 +134,7 @@ impl SageRiHead {
         for (stage, &weight) in stages.iter().zip(&self.weights) {
             match stage {
                 Input::Dense(x) => terms.push((tape.prefix(*x, rows)?, pass.parameter(weight))),
-                Input::Sparse(_) => {
+                Input::Sparse(_) | Input::OneHot(_) => {
                     sparse = Some(stage.project(pass, rows, pass.parameter(weight), None, None)?);
                 }
             }

@@ -20,6 +20,10 @@ pub struct SamplerConfig {
     pub method: Method,
     /// Fanout of each layer, from the seeds outward; `usize::MAX` is all.
     pub fanouts: Fanouts,
+    /// Whether fanouts are those of each relation of a destination (see
+    /// [`SampleSpec::per_relation`](crate::device::SampleSpec::per_relation)).
+    #[serde(default)]
+    pub per_relation: bool,
     /// How many consecutive minibatches are alike.
     pub kappa: Kappa,
     /// All draws are functions of it.
@@ -96,7 +100,8 @@ impl Sampler {
         let first = device.upload(&unique)?;
         let mut blocks: Vec<Arc<Block<D>>> = Vec::with_capacity(self.config.fanouts.0.len());
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
-            let spec = SampleSpec { method: self.config.method, fanout, edge_ids: self.config.edge_ids };
+            let SamplerConfig { method, per_relation, edge_ids, .. } = self.config;
+            let spec = SampleSpec { method, fanout, per_relation, edge_ids };
             let dst = blocks.last().map_or_else(|| D::view(&first), |block| block.src());
             let sampled = device
                 .sample_block(graph, dst, &spec, &variates, layer as u32)

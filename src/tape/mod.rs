@@ -37,8 +37,16 @@ pub mod gradcheck;
 mod head_dot;
 mod head_mean;
 mod linear;
+mod lookup;
 mod nll;
 mod prefix;
+mod relation_aggregate;
+mod relation_attend;
+mod relation_basis_rows;
+mod relation_lookup;
+mod relation_transform;
+mod reshape;
+mod row_gradient;
 mod scale_by;
 mod scale_rows;
 mod sparse_linear;
@@ -53,6 +61,7 @@ use crate::tensor::Tensor;
 pub use aggregate::Aggregate;
 pub use attention::AttentionOptions;
 pub use batch_norm::BatchStatistics;
+pub use row_gradient::{Gradient, RowGradient};
 pub use sparse_linear::SparseRows;
 
 /// A value on a tape.
@@ -83,6 +92,8 @@ pub(crate) struct BackwardStep<'a, D: Device> {
     pub gradient: Tensor<D>,
     /// Which inputs' gradients are wanted.
     pub wanted: &'a [bool],
+    /// Takes gradients that are row-sparse, each with the position of its input, which then gets `None` in the result.
+    pub rows: &'a mut Vec<(usize, RowGradient<D>)>,
 }
 
 struct Node<D: Device> {
@@ -214,18 +225,46 @@ impl<D: Device> Tape<D> {
         let mut gradients: Vec<Option<Tensor<D>>> = nodes.iter().map(|_| None).collect();
         gradients[loss.0] = Some(Tensor::from_slice(&device, 1, 1, &[num_traits::One::one()])?);
         let mut leaves = HashMap::new();
+        let mut leaf_rows: HashMap<usize, RowGradient<D>> = HashMap::new();
+        let mut sparse = Vec::new();
         while let Some(mut node) = nodes.pop() {
             let index = nodes.len();
-            let Some(gradient) = gradients[index].take().filter(|_| node.needs_gradient) else { continue };
-            let gradient = padded(&device, gradient, node.value.rows())?;
+            let gradient = gradients[index].take().filter(|_| node.needs_gradient);
+            let rows = leaf_rows.remove(&index);
+            let gradient = match (gradient, rows) {
+                (None, None) => continue,
+                (None, Some(rows)) => {
+                    leaves.insert(index, Gradient::Rows(rows));
+                    continue;
+                }
+                (Some(gradient), None) => padded(&device, gradient, node.value.rows())?,
+                (Some(gradient), Some(rows)) => {
+                    let mut sum = padded(&device, gradient, node.value.rows())?;
+                    device.scatter_add(rows.values().matrix(), rows.index(), sum.make_mut(&device)?)?;
+                    sum
+                }
+            };
             let Some(op) = node.op.as_mut() else {
-                leaves.insert(index, gradient);
+                leaves.insert(index, Gradient::Dense(gradient));
                 continue;
             };
             let inputs: Vec<&Tensor<D>> = node.inputs.iter().map(|&i| &nodes[i].value).collect();
             let wanted: Vec<bool> = node.inputs.iter().map(|&i| nodes[i].needs_gradient).collect();
-            let step = BackwardStep { inputs: &inputs, output: &node.value, gradient, wanted: &wanted };
+            let rows = &mut sparse;
+            let step = BackwardStep { inputs: &inputs, output: &node.value, gradient, wanted: &wanted, rows };
             let contributions = op.backward(&device, step)?;
+            for (position, rows) in sparse.drain(..) {
+                let input: usize = node.inputs[position];
+                if nodes[input].op.is_some() {
+                    accumulate(&device, &mut gradients[input], rows.to_dense(&device)?)?;
+                } else if nodes[input].needs_gradient {
+                    let sum = match leaf_rows.remove(&input) {
+                        Some(before) => before.merge(&device, rows)?,
+                        None => rows,
+                    };
+                    leaf_rows.insert(input, sum);
+                }
+            }
             for (&input, contribution) in node.inputs.iter().zip(contributions) {
                 if let Some(contribution) = contribution.filter(|_| nodes[input].needs_gradient) {
                     accumulate(&device, &mut gradients[input], contribution)?;
@@ -270,18 +309,42 @@ fn padded<D: Device>(device: &D, gradient: Tensor<D>, rows: usize) -> Result<Ten
 /// What [`Tape::backward`] returns.
 #[derive(Debug)]
 pub struct Gradients<D: Storage> {
-    leaves: HashMap<usize, Tensor<D>>,
+    leaves: HashMap<usize, Gradient<D>>,
     parameters: HashMap<usize, Var>,
 }
 
 impl<D: Device> Gradients<D> {
-    /// The gradient of a leaf; `None` if the loss does not depend on it.
+    /// The gradient of a leaf; `None` if the loss does not depend on it, or does so by a [`lookup`](Tape::lookup) alone
+    /// ([`get`](Gradients::get) has it then).
     pub fn of(&self, leaf: Var) -> Option<&Tensor<D>> {
+        match self.get(leaf) {
+            Some(Gradient::Dense(gradient)) => Some(gradient),
+            Some(Gradient::Rows(_)) | None => None,
+        }
+    }
+
+    /// The gradient of a leaf, dense or row-sparse; `None` if the loss does not depend on it.
+    pub fn get(&self, leaf: Var) -> Option<&Gradient<D>> {
         self.leaves.get(&leaf.0)
     }
 
-    /// The gradient of the parameter `key`; `None` if the loss does not depend on it.
+    /// The gradient of a leaf as a matrix, whatever form it has; `None` if the loss does not depend on it.
+    pub fn dense(&self, device: &D, leaf: Var) -> Result<Option<Tensor<D>>> {
+        self.get(leaf)
+            .map(|gradient| match gradient {
+                Gradient::Dense(gradient) => Ok(gradient.clone()),
+                Gradient::Rows(rows) => rows.to_dense(device),
+            })
+            .transpose()
+    }
+
+    /// The dense gradient of the parameter `key`, as [`of`](Gradients::of).
     pub fn of_parameter(&self, key: usize) -> Option<&Tensor<D>> {
         self.parameters.get(&key).and_then(|&var| self.of(var))
+    }
+
+    /// The gradient of the parameter `key`, as [`get`](Gradients::get).
+    pub fn get_parameter(&self, key: usize) -> Option<&Gradient<D>> {
+        self.parameters.get(&key).and_then(|&var| self.get(var))
     }
 }

@@ -50,6 +50,9 @@ pub struct BestInfo {
     pub val_acc: f64,
     /// Validation loss.
     pub val_loss: f64,
+    /// Validation area under the ROC curve, where it decides.
+    #[serde(default)]
+    pub val_auc: Option<f64>,
 }
 
 const VERSION: u32 = 1;
@@ -97,6 +100,7 @@ impl<D: Device> Trainer<D> {
                 epoch: b.epoch,
                 val_acc: b.val.accuracy,
                 val_loss: b.val.loss,
+                val_auc: (!b.val.auc.is_nan()).then_some(b.val.auc),
             }),
         };
         let mut values: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
@@ -154,7 +158,7 @@ impl<D: Device> Trainer<D> {
         trainer.epoch = info.epoch;
         trainer.best = info.best.map(|b| Best {
             epoch: b.epoch,
-            val: Evaluation { loss: b.val_loss, accuracy: b.val_acc },
+            val: Evaluation { loss: b.val_loss, accuracy: b.val_acc, auc: b.val_auc.unwrap_or(f64::NAN) },
             values: best_values,
         });
         Ok(trainer)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::metrics::{accuracy, argmax_rows, mean_nll};
+use super::metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 use super::prepare::{Batch, BatchInput};
 use super::{Pipeline, Preparer};
 use crate::block::Block;
@@ -20,14 +20,26 @@ pub struct Evaluation {
     pub loss: f64,
     /// Share of right predictions; NaN without labelled vertices.
     pub accuracy: f64,
+    /// Area under the ROC curve; NaN unless there are two classes, both among the labels.
+    pub auc: f64,
 }
 
 impl Evaluation {
+    /// Of no vertices.
+    pub const NONE: Evaluation = Evaluation { loss: f64::NAN, accuracy: f64::NAN, auc: f64::NAN };
+
     /// From `logits: [labels.len(), n_classes]`.
     pub fn new<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Result<Self> {
+        let auc = if n_classes == 2 {
+            let score = |row: &[S]| row[1].widen_f64() - row[0].widen_f64();
+            roc_auc(&logits.chunks_exact(2).map(score).collect::<Vec<f64>>(), labels)?
+        } else {
+            f64::NAN
+        };
         Ok(Evaluation {
             loss: mean_nll(logits, n_classes, labels)?,
             accuracy: accuracy(&argmax_rows(logits, n_classes), labels)?,
+            auc,
         })
     }
 }

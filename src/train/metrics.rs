@@ -42,6 +42,32 @@ pub fn mean_nll<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Re
     Ok(sum / count as f64)
 }
 
+/// Area under the ROC curve of a binary classifier: the probability that a row of class 1 has a higher score than one of
+/// class 0, ties counted half (mid-ranks). NaN without rows of both classes.
+///
+/// `scores: [n]`, `labels: [n]`; labels other than 0 and 1 are passed over. A NaN score ranks above all numbers.
+pub fn roc_auc(scores: &[f64], labels: &[i32]) -> Result<f64> {
+    check_length("scores", scores.len(), labels.len())?;
+    let mut rows: Vec<(f64, bool)> = scores
+        .iter()
+        .zip(labels)
+        .filter(|&(_, &label)| label == 0 || label == 1)
+        .map(|(&score, &label)| (score, label == 1))
+        .collect();
+    // Positive NaN is the largest in the total order; -0 and 0 must tie.
+    rows.iter_mut().for_each(|row| row.0 = if row.0.is_nan() { f64::NAN } else { row.0 + 0.0 });
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let positive = rows.iter().filter(|row| row.1).count() as f64;
+    let negative = rows.len() as f64 - positive;
+    let (mut below, mut rank_sum) = (0usize, 0.0);
+    for ties in rows.chunk_by(|a, b| a.0.to_bits() == b.0.to_bits()) {
+        let mid_rank = below as f64 + (ties.len() as f64 + 1.0) / 2.0;
+        rank_sum += mid_rank * ties.iter().filter(|row| row.1).count() as f64;
+        below += ties.len();
+    }
+    Ok((rank_sum - positive * (positive + 1.0) / 2.0) / (positive * negative))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,5 +81,37 @@ mod tests {
         let nll = mean_nll(&[0.0f64, 0.0, 1000.0, 0.0], 2, &[0, 0]).unwrap();
         assert!((nll - 0.5 * 2f64.ln()).abs() < 1e-12, "{nll}");
         assert!(accuracy(&[1], &[]).is_err());
+    }
+
+    /// The definition: all pairs.
+    fn naive_auc(scores: &[f64], labels: &[i32]) -> f64 {
+        let (mut won, mut pairs) = (0.0, 0.0);
+        for (a, &of_a) in scores.iter().zip(labels) {
+            for (b, &of_b) in scores.iter().zip(labels) {
+                if of_a == 1 && of_b == 0 {
+                    pairs += 1.0;
+                    won += if a > b { 1.0 } else { f64::from(u8::from(a == b)) * 0.5 };
+                }
+            }
+        }
+        won / pairs
+    }
+
+    #[test]
+    fn auc_is_the_share_of_pairs_in_order() {
+        assert_eq!(roc_auc(&[0.1, 0.4, 0.35, 0.8], &[0, 0, 1, 1]).unwrap(), 0.75);
+        assert_eq!(roc_auc(&[5.0; 6], &[0, 1, 1, 0, 0, 1]).unwrap(), 0.5);
+        assert_eq!(roc_auc(&[0.0, -0.0], &[0, 1]).unwrap(), 0.5);
+        assert!(roc_auc(&[1.0, 2.0], &[1, 1]).unwrap().is_nan());
+        assert!(roc_auc(&[], &[]).unwrap().is_nan());
+        assert!(roc_auc(&[1.0], &[]).is_err());
+        for seed in 0..20 {
+            let n = 60;
+            let draw = |stream, i, n| crate::rng::bounded(seed, stream, i, n);
+            let scores: Vec<f64> = (0..n).map(|i| draw(1, i, 1 + seed) as f64 - 3.0).collect();
+            let labels: Vec<i32> = (0..n).map(|i| draw(2, i, 3) as i32 - 1).collect();
+            let (found, expected) = (roc_auc(&scores, &labels).unwrap(), naive_auc(&scores, &labels));
+            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+        }
     }
 }

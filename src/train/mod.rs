@@ -15,6 +15,7 @@
 //! ```
 
 mod checkpoint;
+mod config;
 mod evaluate;
 mod metrics;
 mod pipeline;
@@ -22,8 +23,9 @@ mod prepare;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
+pub use config::{EvalMode, Metric, TrainConfig};
 pub use evaluate::{Evaluation, infer_full, infer_sampled};
-pub use metrics::{accuracy, argmax_rows, mean_nll};
+pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use pipeline::Pipeline;
 pub use prepare::{Batch, HostBatch, Preparer};
-pub use trainer::{EpochReport, EvalMode, Observer, Outcome, TrainConfig, Trainer};
+pub use trainer::{EpochReport, Observer, Outcome, Trainer};

@@ -7,7 +7,7 @@ use crate::block::Block;
 use crate::data::{Dataset, Features};
 use crate::device::{Cpu, CpuBuffer, Device, Gather, Sample, SampleSpec, Scalar, Storage};
 use crate::error::{Error, Result};
-use crate::nn::Input;
+use crate::nn::{Input, OneHot};
 use crate::pattern::Pattern;
 use crate::rng::Variates;
 use crate::sample::{Sampler, SamplerConfig};
@@ -46,6 +46,13 @@ pub enum HostInput<S: Scalar> {
     Dense(Tensor<Cpu<S>>),
     /// `[n_src, dim]`
     Sparse(SparseRows<Cpu<S>>),
+    /// No features: the vertices' ids stand in.
+    Ids {
+        /// `[n_src]`
+        ids: CpuBuffer<u32>,
+        /// Number of vertices in all.
+        n_vertices: usize,
+    },
 }
 
 /// A prepared minibatch on a device.
@@ -66,6 +73,8 @@ pub enum BatchInput<D: Device> {
     Dense(Tensor<D>),
     /// `[n_src, dim]`
     Sparse(SparseRows<D>),
+    /// No features: the vertices' ids stand in, one-hot.
+    OneHot(OneHot<D>),
 }
 
 impl<D: Device> BatchInput<D> {
@@ -74,6 +83,9 @@ impl<D: Device> BatchInput<D> {
         Ok(match host {
             HostInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
             HostInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
+            HostInput::Ids { ids, n_vertices } => {
+                BatchInput::OneHot(OneHot::new(device.adopt(ids)?, n_vertices))
+            }
         })
     }
 
@@ -82,6 +94,7 @@ impl<D: Device> BatchInput<D> {
         match self {
             BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
             BatchInput::Sparse(x) => Input::Sparse(x.clone()),
+            BatchInput::OneHot(x) => Input::OneHot(x.clone()),
         }
     }
 }
@@ -104,11 +117,8 @@ impl<D: Device> Batch<D> {
 
 impl<S: Scalar> Preparer<S> {
     /// A preparer over `dataset`; with `with_degrees` its blocks know their sources' in-degrees.
-    pub fn new(dataset: Arc<Dataset>, with_degrees: bool) -> Result<Self> {
-        if dataset.features.is_none() {
-            return Err(no_features());
-        }
-        Ok(Preparer { cpu: Cpu::new(), dataset, with_degrees })
+    pub fn new(dataset: Arc<Dataset>, with_degrees: bool) -> Self {
+        Preparer { cpu: Cpu::new(), dataset, with_degrees }
     }
 
     /// The data set.
@@ -145,7 +155,8 @@ impl<S: Scalar> Preparer<S> {
     /// The block of all in-edges of `dst` (unique ids).
     pub fn full_block(&self, dst: &[u32]) -> Result<Block<Cpu<S>>> {
         let graph = self.cpu.load_graph(&self.dataset.graph)?;
-        let spec = SampleSpec { method: crate::device::Method::Full, fanout: usize::MAX, edge_ids: false };
+        let method = crate::device::Method::Full;
+        let spec = SampleSpec { method, fanout: usize::MAX, per_relation: false, edge_ids: false };
         let variates = Variates::new(0, 0, crate::rng::Kappa::INDEPENDENT);
         let block = Block::new(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
         if self.with_degrees {
@@ -167,8 +178,13 @@ impl<S: Scalar> Preparer<S> {
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
     pub fn rows(&self, vertices: &[u32]) -> Result<HostInput<S>> {
         let features = &self.dataset.features;
-        if let Features::Sparse(x) = features {
-            return self.sparse_rows(x, vertices);
+        match features {
+            Features::Sparse(x) => return self.sparse_rows(x, vertices),
+            Features::None => {
+                let ids = self.cpu.upload(vertices)?;
+                return Ok(HostInput::Ids { ids, n_vertices: self.dataset.n_vertices() });
+            }
+            _ => {}
         }
         let n_rows = features.n_rows();
         let mut out = Tensor::allocate(&self.cpu, vertices.len(), features.dim())?;
@@ -177,7 +193,7 @@ impl<S: Scalar> Preparer<S> {
             Features::F32(x) => self.cpu.gather(x.data(), n_rows, vertices, rows)?,
             Features::F16(x) => self.cpu.gather(x.data(), n_rows, vertices, rows)?,
             Features::Bf16(x) => self.cpu.gather(x.data(), n_rows, vertices, rows)?,
-            Features::Sparse(_) | Features::None => return Err(no_features()),
+            Features::Sparse(_) | Features::None => {}
         }
         Ok(HostInput::Dense(out))
     }
@@ -210,8 +226,4 @@ impl<S: Scalar> Preparer<S> {
         let pattern = Pattern::new(vertices.len(), x.dim(), indptr, indices)?;
         Ok(HostInput::Sparse(SparseRows::new(pattern, values, names)?))
     }
-}
-
-fn no_features() -> Error {
-    Error::invalid("features", "absent", "vertex features to train on")
 }

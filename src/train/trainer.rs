@@ -3,99 +3,21 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
 use super::metrics::{accuracy, argmax_rows};
 use super::prepare::{Batch, BatchInput};
-use super::{Pipeline, Preparer};
+use super::{EvalMode, Metric, Pipeline, Preparer, TrainConfig};
 use crate::block::Block;
 use crate::data::Dataset;
 use crate::device::{CpuBuffer, Device, FeatureElement, IGNORED, Method, Scalar};
 use crate::error::{Error, Result};
-use crate::nn::{Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
-use crate::rng::{self, Kappa, Purpose};
-use crate::sample::{Batches, Fanouts, SamplerConfig};
+use crate::nn::{Model, Optimizer};
+use crate::rng::{self, Purpose};
+use crate::sample::{Batches, SamplerConfig};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
-
-/// How validation and test predictions are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EvalMode {
-    /// With the training sampler's fanouts.
-    Sampled,
-    /// Layer by layer over full neighbourhoods.
-    Full,
-}
-
-/// All that a training run depends on, besides the data set.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrainConfig {
-    /// The model; numbers of features and classes of 0 are taken from the data set.
-    pub model: ModelConfig,
-    /// Whether each feature row is scaled to sum 1.
-    #[serde(default)]
-    pub row_normalize: bool,
-    /// The optimiser.
-    pub optimizer: OptimizerConfig,
-    /// The sampler, one fanout a layer.
-    pub sampler: SamplerConfig,
-    /// Seeds per minibatch. `None`: one batch of all training vertices; with full neighbourhoods it runs on the whole
-    /// graph.
-    pub batch_size: Option<usize>,
-    /// The most epochs to train for.
-    pub epochs: u64,
-    /// Stop after so many epochs without a better validation accuracy (or an equal one with a lower loss).
-    pub patience: Option<u64>,
-    /// Decides initial parameters, order of seeds, neighbourhoods and dropout.
-    pub seed: u64,
-    /// How validation and test predictions are made.
-    pub eval: EvalMode,
-    /// Threads that prepare batches ahead. Results do not depend on it.
-    pub workers: usize,
-}
-
-impl Default for TrainConfig {
-    /// GraphSAGE with two layers of 64, as trains well on the built-in data.
-    fn default() -> Self {
-        TrainConfig {
-            model: ModelConfig {
-                kind: ModelKind::Sage,
-                n_features: 0,
-                hidden: 64,
-                n_classes: 0,
-                n_layers: 2,
-                dropout: 0.3,
-                input_dropout: 0.0,
-                heads: 1,
-                output_heads: 1,
-                attention_dropout: 0.0,
-                self_loops: true,
-            },
-            row_normalize: false,
-            optimizer: OptimizerConfig::Adam {
-                lr: 0.01,
-                weight_decay: 0.0,
-                decoupled: false,
-                first_layer_only: false,
-            },
-            sampler: SamplerConfig {
-                method: Method::Neighbor { replace: false, weighted: false },
-                fanouts: Fanouts(vec![10, 10]),
-                kappa: Kappa::INDEPENDENT,
-                seed: 0,
-                edge_ids: false,
-            },
-            batch_size: Some(1024),
-            epochs: 10,
-            patience: None,
-            seed: 0,
-            eval: EvalMode::Full,
-            workers: 1,
-        }
-    }
-}
 
 /// What happened in an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -110,6 +32,8 @@ pub struct EpochReport {
     pub val_acc: Option<f64>,
     /// Validation loss.
     pub val_loss: Option<f64>,
+    /// Validation area under the ROC curve; `None` unless there are two classes.
+    pub val_auc: Option<f64>,
     /// Wall-clock seconds, evaluation included.
     pub seconds: f64,
     /// Seconds spent sampling, summed over workers.
@@ -147,7 +71,10 @@ pub struct EpochReport {
 pub struct Outcome {
     /// Test accuracy with the parameters of the best epoch; NaN without test vertices.
     pub test_acc: f64,
-    /// Best validation accuracy; NaN without validation vertices.
+    /// Test area under the ROC curve; `None` unless there are two classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_auc: Option<f64>,
+    /// Validation accuracy of the best epoch; NaN without validation vertices.
     pub best_val_acc: f64,
     /// The epoch that had it (without validation vertices: the last).
     pub best_epoch: u64,
@@ -192,14 +119,27 @@ pub struct Trainer<D: Device> {
 }
 
 impl<D: Device> Trainer<D> {
-    /// A trainer before its first epoch. Errors: a data set without features or labels, numbers of features, classes
-    /// or fanouts that do not fit, no training vertices.
+    /// A trainer before its first epoch. Errors: a data set without labels, numbers of features, classes, relations or
+    /// fanouts that do not fit, no training vertices.
     pub fn new(device: D, mut dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
         if config.row_normalize {
             let features = dataset.features.row_normalize()?;
             dataset = Arc::new(Dataset { features, ..Dataset::clone(&dataset) });
         }
-        fill(&mut config.model.n_features, dataset.features.dim(), "n_features")?;
+        if config.inverse_relations && dataset.graph.edge_type().is_some() {
+            let graph = Arc::new(dataset.graph.add_inverse_relations()?);
+            dataset = Arc::new(Dataset { graph, ..Dataset::clone(&dataset) });
+        }
+        let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
+        fill(&mut config.model.n_features, dataset.features.dim().max(one_hot), "n_features")?;
+        let n_relations = dataset.graph.n_relations();
+        if config.model.n_relations == 0 {
+            config.model.n_relations = n_relations;
+        }
+        if config.model.n_relations != n_relations {
+            let expected = format!("the {n_relations} of the graph");
+            return Err(Error::invalid("n_relations", config.model.n_relations, expected));
+        }
         fill(&mut config.model.n_classes, dataset.n_classes, "n_classes")?;
         if dataset.train_idx.is_empty() {
             return Err(Error::invalid("train_idx", "empty", "at least one training vertex"));
@@ -207,13 +147,17 @@ impl<D: Device> Trainer<D> {
         if config.batch_size == Some(0) {
             return Err(Error::invalid("batch_size", 0, "at least 1"));
         }
+        if config.metric == Metric::Auc && config.model.n_classes != 2 {
+            let classes = format!("a data set of {} classes", config.model.n_classes);
+            return Err(Error::invalid("metric", format!("auc with {classes}"), "two classes"));
+        }
         if config.sampler.fanouts.0.len() != config.model.n_layers {
             let expected = format!("one for each of the model's {} layers", config.model.n_layers);
             return Err(Error::invalid("fanouts", &config.sampler.fanouts, expected));
         }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
-        let preparer = Preparer::new(dataset, model.needs_degrees())?;
+        let preparer = Preparer::new(dataset, model.needs_degrees());
         let mut trainer =
             Trainer { device, config, preparer, model, optimizer, epoch: 0, best: None, whole: None };
         if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
@@ -282,6 +226,7 @@ impl<D: Device> Trainer<D> {
         let test = self.evaluate(&self.preparer.dataset().test_idx)?;
         Ok(Outcome {
             test_acc: test.accuracy,
+            test_auc: (!test.auc.is_nan()).then_some(test.auc),
             best_val_acc,
             best_epoch,
             seconds: start.elapsed().as_secs_f64(),
@@ -320,8 +265,11 @@ impl<D: Device> Trainer<D> {
         report.peak_rss_bytes = peak_rss_bytes();
         if !val.accuracy.is_nan() {
             (report.val_acc, report.val_loss) = (Some(val.accuracy), Some(val.loss));
+            report.val_auc = (!val.auc.is_nan()).then_some(val.auc);
+            let metric = self.config.metric;
             let better = |b: &Best<D>| {
-                val.accuracy > b.val.accuracy || val.accuracy == b.val.accuracy && val.loss < b.val.loss
+                let (new, old) = (metric.of(&val), metric.of(&b.val));
+                new > old || new == old && val.loss < b.val.loss
             };
             if self.best.as_ref().is_none_or(better) {
                 let values = self.model.parameters.iter().map(|(_, p)| p.value.clone()).collect();
@@ -392,7 +340,7 @@ impl<D: Device> Trainer<D> {
     /// How well the present parameters predict `vertices` (repeats allowed).
     pub fn evaluate(&self, vertices: &[u32]) -> Result<Evaluation> {
         if vertices.is_empty() {
-            return Ok(Evaluation { loss: f64::NAN, accuracy: f64::NAN });
+            return Ok(Evaluation::NONE);
         }
         let n_classes = self.config.model.n_classes;
         let labels = self.preparer.labels(vertices)?;
@@ -459,6 +407,7 @@ impl Sums {
             train_acc: 0.0,
             val_acc: None,
             val_loss: None,
+            val_auc: None,
             seconds: 0.0,
             sample_seconds: 0.0,
             gather_seconds: 0.0,

@@ -209,27 +209,20 @@ impl Mask {
     /// `out[j] = scale · x[j]` if element `(row, j)` is kept, else 0.
     #[inline(always)]
     fn apply<S: Scalar>(&self, row: u32, scale: S, x: &[S], out: &mut [S]) {
-        // Words are drawn in blocks: counters enough to fill the widest vectors, then less waste at the row's end.
-        let n_wide = x.len() / 64 * 64;
-        let (x_wide, x_end) = x.split_at(n_wide);
-        let (out_wide, out_end) = out.split_at_mut(n_wide);
-        self.apply_blocks::<16, S>(row, 0, scale, x_wide, out_wide);
-        self.apply_blocks::<4, S>(row, n_wide as u32 / 4, scale, x_end, out_end);
+        // Words are drawn in blocks of counters that fill the widest vectors, unless most would be wasted.
+        if x.len() > 16 {
+            self.apply_blocks::<16, S>(row, scale, x, out);
+        } else {
+            self.apply_blocks::<4, S>(row, scale, x, out);
+        }
     }
 
-    /// The same for blocks of `4 · N` elements, the last of which may be shorter; `first` is the first counter.
+    /// The same in blocks of `4 · N` elements, the last of which may be shorter.
     #[inline(always)]
-    fn apply_blocks<const N: usize, S: Scalar>(
-        &self,
-        row: u32,
-        first: u32,
-        scale: S,
-        x: &[S],
-        out: &mut [S],
-    ) {
+    fn apply_blocks<const N: usize, S: Scalar>(&self, row: u32, scale: S, x: &[S], out: &mut [S]) {
         let blocks = out.chunks_mut(4 * N).zip(x.chunks(4 * N));
         for (block, (out, x)) in (0..).zip(blocks) {
-            let words = self.words::<N>(row, first + block * N as u32);
+            let words = self.words::<N>(row, block * N as u32);
             for ((out, &x), &word) in out.iter_mut().zip(x).zip(words.as_flattened()) {
                 *out = if word >= self.threshold { x * scale } else { S::zero() };
             }
@@ -292,10 +285,8 @@ fn lane_sum<S: Scalar>(x: &[S], y: &[S], f: impl Fn(S, S) -> f64) -> f64 {
             sum[k] += f(x[k], y[k]);
         }
     }
-    for (sum, (&x, &y)) in sum.iter_mut().zip(x_tail.iter().zip(y_tail)) {
-        *sum += f(x, y);
-    }
-    sum.into_iter().sum()
+    let tail: f64 = x_tail.iter().zip(y_tail).map(|(&x, &y)| f(x, y)).sum();
+    sum.into_iter().sum::<f64>() + tail
 }
 
 /// Columns `column..column + n_columns`; an error if a matrix of `cols` columns has not all of them.

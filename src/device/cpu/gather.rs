@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::parallel::{
-    TASK_ELEMENTS, add_assign, check_index, check_matrix, check_matrix_mut, for_rows, vectorized,
+    TASK_ELEMENTS, add_assign, check_index, check_matrix, check_matrix_mut, for_rows, prefetch, vectorized,
 };
 use crate::device::{Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_matrix_length};
 use crate::error::{Result, check_length};
@@ -80,6 +80,9 @@ impl<S: Scalar> Gather for Cpu<S> {
     }
 }
 
+/// How many rows ahead a row is prefetched.
+const PREFETCH_ROWS: usize = 4;
+
 /// Whether two types are the same.
 fn is<A: 'static, B: 'static>() -> bool {
     TypeId::of::<A>() == TypeId::of::<B>()
@@ -103,7 +106,11 @@ fn gather_rows<E: Element, S: Element>(
         vectorized(
             #[inline(always)]
             || {
-                for (&i, out) in index[rows].iter().zip(out.chunks_exact_mut(dim)) {
+                let index = &index[rows];
+                for (k, (&i, out)) in index.iter().zip(out.chunks_exact_mut(dim)).enumerate() {
+                    if let Some(&later) = index.get(k + PREFETCH_ROWS) {
+                        prefetch(&table[later as usize * dim..][..dim]);
+                    }
                     convert(&table[i as usize * dim..][..dim], out);
                 }
             },

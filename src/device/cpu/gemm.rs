@@ -64,21 +64,26 @@ const MAX_PARTS: usize = 1 << 18;
 
 /// A matrix, or its transpose, or a part of either.
 #[derive(Clone, Copy)]
-struct Operand<'a, S> {
+pub(super) struct Operand<'a, S> {
     data: &'a [S],
-    rows: usize,
-    cols: usize,
+    pub rows: usize,
+    pub cols: usize,
     row_stride: usize,
     col_stride: usize,
 }
 
 impl<'a, S: Scalar> Operand<'a, S> {
     fn new(x: &Matrix<'a, Cpu<S>>, transpose: bool) -> Self {
-        let plain = Operand { data: x.data, rows: x.rows, cols: x.cols, row_stride: x.cols, col_stride: 1 };
+        let plain = Operand::dense(x.data, x.rows, x.cols);
         if transpose { plain.transposed() } else { plain }
     }
 
-    fn transposed(self) -> Self {
+    /// A whole row-major matrix.
+    pub(super) fn dense(data: &'a [S], rows: usize, cols: usize) -> Self {
+        Operand { data, rows, cols, row_stride: cols, col_stride: 1 }
+    }
+
+    pub(super) fn transposed(self) -> Self {
         Operand {
             data: self.data,
             rows: self.cols,
@@ -136,7 +141,7 @@ fn inner_blocks<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], 
 }
 
 /// `out (= | +=) a · b` on this thread.
-fn multiply<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write) {
+pub(super) fn multiply<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write) {
     assert!(a.cols == b.rows && out.len() == a.rows * b.cols && a.is_inside() && b.is_inside());
     if a.cols == 0 {
         if write == Write::Assign {

@@ -9,6 +9,7 @@ mod gemm;
 mod loss;
 mod optimizer;
 mod parallel;
+mod relation;
 mod sample;
 mod sddmm;
 mod spmm;

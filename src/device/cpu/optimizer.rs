@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use super::parallel::{Even, for_parts, vectorized};
-use crate::device::{AdamStep, Cpu, Optimizer, Scalar, SgdStep};
+use super::parallel::{
+    Even, Split, TASK_ELEMENTS, check_index, check_matrix, check_matrix_mut, for_parts, vectorized,
+};
+use crate::device::{AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep};
 use crate::error::{Error, Result, check_length};
 
 impl<S: Scalar> Optimizer for Cpu<S> {
@@ -18,39 +20,42 @@ impl<S: Scalar> Optimizer for Cpu<S> {
         check_length("grad", grad.len(), parameter.len())?;
         check_length("first_moment", first_moment.len(), parameter.len())?;
         check_length("second_moment", second_moment.len(), parameter.len())?;
-        if step.step == 0 {
-            return Err(Error::invalid("step", 0, "a number from 1: it corrects the moments' bias"));
-        }
-        // Constants are computed in f64 and rounded once.
-        let bias_correction = |beta: f64| 1.0 - beta.powf(step.step as f64);
-        let (decay, shrink) =
-            if step.decoupled { (0.0, 1.0 - step.lr * step.weight_decay) } else { (step.weight_decay, 1.0) };
-        let [decay, shrink, epsilon] = [decay, shrink, step.epsilon].map(S::from_f64);
-        let [beta1, rest1] = [step.beta1, 1.0 - step.beta1].map(S::from_f64);
-        let [beta2, rest2] = [step.beta2, 1.0 - step.beta2].map(S::from_f64);
-        let rate = S::from_f64(step.lr / bias_correction(step.beta1));
-        let correction2 = S::from_f64(1.0 / bias_correction(step.beta2));
+        let constants = Constants::new(step)?;
         let out = (first_moment, (second_moment, parameter));
-        type Parts<'a, S> = (&'a mut [S], (&'a mut [S], &'a mut [S]));
-        for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>,
-                                                  (first_moment, (second_moment, parameter)): Parts<
-            '_,
-            S,
-        >| {
+        for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>, (m, (v, parameter)): Parts<'_, S>| {
             vectorized(
                 #[inline(always)]
-                || {
-                    let moments = first_moment.iter_mut().zip(second_moment);
-                    for ((parameter, &grad), (m, v)) in parameter.iter_mut().zip(&grad[range]).zip(moments) {
-                        let g = grad + decay * *parameter;
-                        *m = beta1 * *m + rest1 * g;
-                        *v = beta2 * *v + rest2 * (g * g);
-                        let update = rate * *m / ((*v * correction2).sqrt() + epsilon);
-                        *parameter = shrink * *parameter - update;
-                    }
-                },
+                || constants.update(&grad[range], m, v, parameter),
             );
         });
+        Ok(())
+    }
+
+    fn adam_rows(
+        &self,
+        step: AdamStep,
+        index: &[u32],
+        grad: Matrix<'_, Self>,
+        first_moment: &mut [S],
+        second_moment: &mut [S],
+        parameter: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_matrix(&grad)?;
+        check_matrix_mut(&parameter)?;
+        check_length("index", index.len(), grad.rows)?;
+        check_length("columns of grad", grad.cols, parameter.cols)?;
+        check_length("first_moment", first_moment.len(), parameter.data.len())?;
+        check_length("second_moment", second_moment.len(), parameter.data.len())?;
+        check_index("index", index, parameter.rows)?;
+        if let Some(position) = index.windows(2).position(|pair| pair[0] >= pair[1]) {
+            let value = format!("{} after {}", index[position + 1], index[position]);
+            return Err(Error::invalid("index", value, "strictly ascending rows"));
+        }
+        let constants = Constants::new(step)?;
+        if grad.cols > 0 {
+            let out = (first_moment, (second_moment, parameter.data));
+            update_rows(&constants, index, grad, 0, out);
+        }
         Ok(())
     }
 
@@ -83,5 +88,166 @@ impl<S: Scalar> Optimizer for Cpu<S> {
             );
         });
         Ok(())
+    }
+}
+
+/// Both moments and the parameter.
+type Parts<'a, S> = (&'a mut [S], (&'a mut [S], &'a mut [S]));
+
+/// What an Adam step calculates with: computed in f64 and rounded once.
+struct Constants<S> {
+    decay: S,
+    shrink: S,
+    epsilon: S,
+    beta1: S,
+    rest1: S,
+    beta2: S,
+    rest2: S,
+    rate: S,
+    correction2: S,
+}
+
+impl<S: Scalar> Constants<S> {
+    fn new(step: AdamStep) -> Result<Self> {
+        if step.step == 0 {
+            return Err(Error::invalid("step", 0, "a number from 1: it corrects the moments' bias"));
+        }
+        let bias_correction = |beta: f64| 1.0 - beta.powf(step.step as f64);
+        let (decay, shrink) =
+            if step.decoupled { (0.0, 1.0 - step.lr * step.weight_decay) } else { (step.weight_decay, 1.0) };
+        Ok(Constants {
+            decay: S::from_f64(decay),
+            shrink: S::from_f64(shrink),
+            epsilon: S::from_f64(step.epsilon),
+            beta1: S::from_f64(step.beta1),
+            rest1: S::from_f64(1.0 - step.beta1),
+            beta2: S::from_f64(step.beta2),
+            rest2: S::from_f64(1.0 - step.beta2),
+            rate: S::from_f64(step.lr / bias_correction(step.beta1)),
+            correction2: S::from_f64(1.0 / bias_correction(step.beta2)),
+        })
+    }
+
+    #[inline(always)]
+    fn update(&self, grad: &[S], first_moment: &mut [S], second_moment: &mut [S], parameter: &mut [S]) {
+        let moments = first_moment.iter_mut().zip(second_moment);
+        for ((parameter, &grad), (m, v)) in parameter.iter_mut().zip(grad).zip(moments) {
+            let g = grad + self.decay * *parameter;
+            *m = self.beta1 * *m + self.rest1 * g;
+            *v = self.beta2 * *v + self.rest2 * (g * g);
+            let update = self.rate * *m / ((*v * self.correction2).sqrt() + self.epsilon);
+            *parameter = self.shrink * *parameter - update;
+        }
+    }
+}
+
+/// Steps the rows `index` of the matrices `out`, whose first row has the number `first_row`; in parallel, cut where
+/// rows of `index` are, as these ascend.
+fn update_rows<S: Scalar>(
+    constants: &Constants<S>,
+    index: &[u32],
+    grad: Matrix<'_, Cpu<S>>,
+    first_row: usize,
+    out: Parts<'_, S>,
+) {
+    let dim = grad.cols;
+    if index.len() < 2 || grad.data.len() * 4 <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
+        let (m, (v, parameter)) = out;
+        vectorized(
+            #[inline(always)]
+            || {
+                for (&row, grad) in index.iter().zip(grad.data.chunks_exact(dim)) {
+                    let at = (row as usize - first_row) * dim;
+                    let of_row = at..at + dim;
+                    let (m, v) = (&mut m[of_row.clone()], &mut v[of_row.clone()]);
+                    constants.update(grad, m, v, &mut parameter[of_row]);
+                }
+            },
+        );
+        return;
+    }
+    let middle = index.len() / 2;
+    let middle_row = index[middle] as usize;
+    let (head, tail) = out.split((middle_row - first_row) * dim);
+    let (below, above) = grad.data.split_at(middle * dim);
+    let part = |data, rows| Matrix { data, rows, cols: dim };
+    rayon::join(
+        || update_rows(constants, &index[..middle], part(below, middle), first_row, head),
+        || update_rows(constants, &index[middle..], part(above, index.len() - middle), middle_row, tail),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Storage;
+    use crate::rng;
+
+    const STEP: AdamStep = AdamStep {
+        lr: 0.01,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        decoupled: false,
+        step: 3,
+    };
+
+    #[test]
+    fn rows_step_as_a_dense_step_does_and_others_stay() {
+        let cpu = Cpu::<f32>::new();
+        let (rows, dim) = (5000, 7);
+        let values = |stream, len: usize| -> Vec<f32> {
+            (0..len as u64).map(|i| rng::uniform(4, stream, i) as f32).collect()
+        };
+        for (decoupled, every) in [(false, 2), (true, 3), (false, 5000)] {
+            let step = AdamStep { decoupled, ..STEP };
+            let index: Vec<u32> = (0..rows as u32).filter(|i| i % every == 1).collect();
+            let grad = values(0, index.len() * dim);
+            let (m, v, p) = (values(1, rows * dim), values(2, rows * dim), values(3, rows * dim));
+            let mut dense_grad = vec![0.0; rows * dim];
+            for (&i, row) in index.iter().zip(grad.chunks(dim)) {
+                dense_grad[i as usize * dim..][..dim].copy_from_slice(row);
+            }
+            let (mut dense_m, mut dense_v, mut dense_p) = (m.clone(), v.clone(), p.clone());
+            cpu.adam(step, &dense_grad, &mut dense_m, &mut dense_v, &mut dense_p).unwrap();
+            for n_threads in [1, 4] {
+                let (mut new_m, mut new_v, mut new_p) = (m.clone(), v.clone(), p.clone());
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
+                pool.install(|| {
+                    let grad = Matrix::new(&grad[..], index.len(), dim).unwrap();
+                    let parameter = MatrixMut::new(&mut new_p[..], rows, dim).unwrap();
+                    cpu.adam_rows(step, &index, grad, &mut new_m, &mut new_v, parameter).unwrap();
+                });
+                for i in 0..rows {
+                    let row = i * dim..(i + 1) * dim;
+                    let touched = index.contains(&(i as u32));
+                    for (new, old, dense) in
+                        [(&new_p, &p, &dense_p), (&new_m, &m, &dense_m), (&new_v, &v, &dense_v)]
+                    {
+                        let expected = if touched { dense } else { old };
+                        assert_eq!(new[row.clone()], expected[row.clone()], "row {i}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_out_of_order_or_range_are_refused_before_anything_is_written() {
+        let cpu = Cpu::<f32>::new();
+        let grad = cpu.upload(&[1.0f32; 4]).unwrap();
+        for (index, expected) in [
+            ([1, 1], "index is 1 after 1"),
+            ([2, 0], "index is 0 after 2"),
+            ([0, 3], "index[1] = 3 is out of range: expected a value below 3"),
+        ] {
+            let (mut m, mut v, mut p) = ([0.0f32; 6], [0.0f32; 6], [5.0f32; 6]);
+            let grad = Matrix::new(&grad[..], 2, 2).unwrap();
+            let parameter = MatrixMut::new(&mut p[..], 3, 2).unwrap();
+            let error = cpu.adam_rows(STEP, &index, grad, &mut m, &mut v, parameter).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(p, [5.0; 6]);
+        }
     }
 }

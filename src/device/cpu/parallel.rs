@@ -16,11 +16,24 @@ pub(super) const TASK_ELEMENTS: usize = 1 << 15;
 /// Scalars in a block of rows that is summed up on its own.
 const SUM_BLOCK_ELEMENTS: usize = 1 << 16;
 
-/// Runs `body` compiled for the widest vectors that this machine has. Mark the closure `#[inline(always)]`: only what
-/// is inlined is compiled so.
+/// Runs `body` compiled for the widest vectors that this machine has. Mark the closure `#[inline(always)]`, and inside
+/// prefer loops to closures: only what is inlined is compiled so.
 #[inline(always)]
 pub(super) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(body)
+}
+
+/// Asks for `row` to be brought into the cache, one line after the other.
+#[inline(always)]
+pub(super) fn prefetch<T>(row: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in row.chunks((64 / size_of::<T>()).max(1)) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the pointer is that of a slice's element; a prefetch reads nothing and never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
 }
 
 /// Output that can be cut in two between items (elements or rows), so that tasks own what they write.
@@ -182,8 +195,41 @@ pub(super) fn add_assign<S: Scalar>(out: &mut [S], x: &[S]) {
 #[inline(always)]
 pub(super) fn write_all<S: Scalar>(out: &mut [S], values: impl Iterator<Item = S>, write: Write) {
     match write {
-        Write::Assign => out.iter_mut().zip(values).for_each(|(out, value)| *out = value),
-        Write::Add => out.iter_mut().zip(values).for_each(|(out, value)| *out += value),
+        Write::Assign => {
+            for (out, value) in out.iter_mut().zip(values) {
+                *out = value;
+            }
+        }
+        Write::Add => {
+            for (out, value) in out.iter_mut().zip(values) {
+                *out += value;
+            }
+        }
+    }
+}
+
+/// `out[column + k] (= | +=) tile[k]` for `skip <= k < W`.
+///
+/// The tile is indexed by constants only, or it would not stay in registers.
+#[inline(always)]
+pub(super) fn write_tile<S: Scalar, const W: usize>(
+    out: &mut [S],
+    column: usize,
+    skip: usize,
+    tile: &[S; W],
+    write: Write,
+) {
+    let Some(out) = out[column..].first_chunk_mut::<W>() else { return };
+    match write {
+        // What is done already is written again: the same values.
+        Write::Assign => *out = *tile,
+        Write::Add => {
+            let before = *out;
+            for k in 0..W {
+                out[k] += tile[k];
+            }
+            out[..skip].copy_from_slice(&before[..skip]);
+        }
     }
 }
 
@@ -249,24 +295,30 @@ pub(super) fn check_index(array: &'static str, index: &[u32], limit: usize) -> R
 
 /// What computes one tile of columns with its sums in registers.
 pub(super) trait Tile {
-    /// Computes columns `column..column + W`; the first `skip` of them are already done and must not be written.
+    /// The widest tile: wider ones would not stay in registers.
+    const MAX_WIDTH: usize;
+
+    /// Computes columns `column..column + W`; the first `skip` of them are already done: they
+    /// may be written again with the same values, but not added to.
     fn run<const W: usize>(&mut self, column: usize, skip: usize);
 }
 
 /// Covers `dim` columns with tiles. A ragged end is covered by a tile that overlaps its neighbour: one wide tile costs
 /// less than several narrow ones, and each column's sum is the same whichever tile computes it.
 #[inline(always)]
-pub(super) fn for_tiles(dim: usize, tile: &mut impl Tile) {
+pub(super) fn for_tiles<T: Tile>(dim: usize, tile: &mut T) {
     let mut column = 0;
     macro_rules! cover {
         ($($width:literal)*) => {$(
-            while dim - column >= $width {
-                tile.run::<$width>(column, 0);
-                column += $width;
-            }
-            let rest = dim - column;
-            if rest > $width / 2 && dim >= $width {
-                return tile.run::<$width>(dim - $width, $width - rest);
+            if $width <= T::MAX_WIDTH {
+                while dim - column >= $width {
+                    tile.run::<$width>(column, 0);
+                    column += $width;
+                }
+                let rest = dim - column;
+                if rest > $width / 2 && dim >= $width {
+                    return tile.run::<$width>(dim - $width, $width - rest);
+                }
             }
         )*};
     }
@@ -279,6 +331,8 @@ mod tests {
 
     struct Cover(Vec<u32>);
     impl Tile for Cover {
+        const MAX_WIDTH: usize = 64;
+
         fn run<const W: usize>(&mut self, column: usize, skip: usize) {
             self.0[column + skip..column + W].iter_mut().for_each(|count| *count += 1);
         }

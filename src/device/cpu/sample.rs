@@ -109,7 +109,7 @@ impl<S: Scalar> Sample for Cpu<S> {
         variates: &Variates,
         layer: u32,
     ) -> Result<SampledBlock<Self>> {
-        check(graph, dst, spec.method, variates)?;
+        check(graph, dst, spec, variates)?;
         let by_table = graph.n_vertices() <= relabel::MAX_STAMPED_VERTICES;
         self.shared
             .workspaces
@@ -127,7 +127,11 @@ struct Job<'a> {
 }
 
 /// Everything that can be wrong but for repeated destinations, which relabelling finds.
-fn check(graph: &Graph, dst: &[u32], method: Method, variates: &Variates) -> Result<()> {
+fn check(graph: &Graph, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> Result<()> {
+    let method = spec.method;
+    if spec.per_relation {
+        check_per_relation(graph, method)?;
+    }
     let n_vertices = graph.n_vertices();
     if let Some(position) = dst.iter().position(|&vertex| vertex as usize >= n_vertices) {
         return Err(Error::IndexOutOfRange {
@@ -160,6 +164,20 @@ fn check(graph: &Graph, dst: &[u32], method: Method, variates: &Variates) -> Res
             Err(Error::invalid("kappa", format!("{what} with dependent minibatches"), "kappa 1 or inf"))
         }
         _ => Ok(()),
+    }
+}
+
+/// `Ok` if a fanout can be that of each relation.
+fn check_per_relation(graph: &Graph, method: Method) -> Result<()> {
+    if graph.edge_type().is_none() {
+        return Err(Error::invalid("per_relation", "set", "a graph with edge types"));
+    }
+    match method {
+        Method::Full | Method::Neighbor { replace: false, weighted: false } => Ok(()),
+        _ => {
+            let expected = "neighbour sampling without replacement or weights, or full neighbourhoods";
+            Err(Error::invalid("method", format!("{method:?} with a fanout per relation"), expected))
+        }
     }
 }
 
@@ -280,6 +298,11 @@ fn fill_lists(
         Method::Neighbor { weighted: true, .. } => {
             let weight = graph.edge_weight().unwrap_or_default();
             pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, keys })
+        }
+        Method::Neighbor { weighted: false, .. } if spec.per_relation => {
+            let relation = graph.edge_type().unwrap_or_default();
+            let stream = Purpose::Edge.stream(layer);
+            pick_by!(pick::SmallestPerRelation { variates: *variates, stream, fanout, relation, keys })
         }
         Method::Neighbor { weighted: false, .. } if variates.is_dependent() => {
             let stream = Purpose::Edge.stream(layer);

@@ -44,8 +44,10 @@ impl<S: Scalar> Sddmm for Cpu<S> {
                         for &j in &a.indices[a.indptr[i] as usize..a.indptr[i + 1] as usize] {
                             let x = &x.data[j as usize * width..][..width];
                             let Some(out) = out.next() else { return };
-                            let values = (0..heads).map(|h| dot(&x[h * dim..][..dim], &y[h * dim..][..dim]));
-                            write_all(out, values, write);
+                            for (h, out) in out.iter_mut().enumerate() {
+                                let value = dot(&x[h * dim..][..dim], &y[h * dim..][..dim]);
+                                *out = if write == Write::Add { *out + value } else { value };
+                            }
                         }
                     }
                 },
@@ -108,28 +110,39 @@ impl<S: Send> Split for Edges<'_, S> {
     }
 }
 
-/// Lanes of a dot product: two of the widest vectors of f32, so that additions overlap.
-const LANES: usize = 32;
+/// Lanes of a dot product: the widest vector of f32.
+const LANES: usize = 16;
 
-/// `Σ_k x[k] · y[k]`: lane l sums the k with k mod LANES = l, then lanes are added pairwise.
+/// `Σ_k x[k] · y[k]`: lane l sums the k with k mod LANES = l, then lanes are added pairwise; the end likewise in four
+/// lanes, and its end in one.
+///
+/// Lanes are indexed by constants only, or they would not stay in registers.
 #[inline(always)]
 fn dot<S: Scalar>(x: &[S], y: &[S]) -> S {
-    let mut sum = [S::zero(); LANES];
-    let ((x, x_tail), (y, y_tail)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    let (mut wide, mut narrow, mut single) = ([S::zero(); LANES], [S::zero(); 4], S::zero());
+    let ((x, x_end), (y, y_end)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
     for (x, y) in x.iter().zip(y) {
         for k in 0..LANES {
-            sum[k] += x[k] * y[k];
+            wide[k] += x[k] * y[k];
         }
     }
-    for (sum, (&x, &y)) in sum.iter_mut().zip(x_tail.iter().zip(y_tail)) {
-        *sum += x * y;
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for k in 0..width {
-            sum[k] += sum[k + width];
+    let ((x, x_end), (y, y_end)) = (x_end.as_chunks::<4>(), y_end.as_chunks::<4>());
+    for (x, y) in x.iter().zip(y) {
+        for k in 0..4 {
+            narrow[k] += x[k] * y[k];
         }
-        width /= 2;
     }
-    sum[0]
+    for (&x, &y) in x_end.iter().zip(y_end) {
+        single += x * y;
+    }
+    // Through memory once: the compiler then sees the lanes as vectors, which the additions below hide from it.
+    let wide = std::hint::black_box(wide);
+    let mut half = [S::zero(); 8];
+    for k in 0..8 {
+        half[k] = wide[k] + wide[k + 8];
+    }
+    for k in 0..4 {
+        narrow[k] += half[k] + half[k + 4];
+    }
+    (narrow[0] + narrow[2]) + (narrow[1] + narrow[3]) + single
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::parallel::{
     ByEdges, Rows, Tile, check_csr, check_matrix, check_matrix_mut, check_no_edge, for_elements, for_parts,
-    for_tiles, vectorized, write_all,
+    for_tiles, prefetch, vectorized, write_tile,
 };
 use crate::device::{Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_same_shape};
 use crate::error::{Error, Result, check_length};
@@ -211,21 +211,24 @@ fn column_out_of_range(j: u32) -> ! {
     panic!("column {j} of a sparse matrix is out of range");
 }
 
+/// How many entries ahead a row of `x` is prefetched, into the rows of `out` that come next too.
+const PREFETCH_ENTRIES: usize = 8;
+
 /// What `out (= | +=) A x` reads: the arrays of a [`Csr`], its [`Weights`] and `x`.
-struct Product<'a, S> {
-    indptr: &'a [u32],
-    indices: &'a [u32],
-    positions: Option<&'a [u32]>,
-    edge: Option<&'a [S]>,
-    row: Option<&'a [S]>,
-    column: Option<&'a [S]>,
-    x: &'a [S],
-    write: Write,
+pub(super) struct Product<'a, S> {
+    pub indptr: &'a [u32],
+    pub indices: &'a [u32],
+    pub positions: Option<&'a [u32]>,
+    pub edge: Option<&'a [S]>,
+    pub row: Option<&'a [S]>,
+    pub column: Option<&'a [S]>,
+    pub x: &'a [S],
+    pub write: Write,
 }
 
 impl<S: Scalar> Product<'_, S> {
     /// Rows `range` of the product. Without `WEIGHTED`, there are no factors that differ within a row.
-    fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
+    pub(super) fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
         if out.cols == 0 {
             return;
         }
@@ -242,6 +245,13 @@ impl<S: Scalar> Product<'_, S> {
                 }
             },
         );
+    }
+
+    /// One row of the product, without a factor of the row. For use inside of [`vectorized`].
+    #[inline(always)]
+    pub(super) fn row(&self, i: usize, out: &mut [S]) {
+        let entries = self.indptr[i] as usize..self.indptr[i + 1] as usize;
+        for_tiles(out.len(), &mut SumRow::<S, true> { product: self, entries, factor: None, out });
     }
 
     /// The factors of entry `e` in column `j` that differ within a row.
@@ -264,11 +274,19 @@ struct SumRow<'a, S, const WEIGHTED: bool> {
 }
 
 impl<S: Scalar, const WEIGHTED: bool> Tile for SumRow<'_, S, WEIGHTED> {
+    const MAX_WIDTH: usize = 64;
+
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, skip: usize) {
         let (dim, product) = (self.out.len(), self.product);
         let mut sum = [S::zero(); W];
         for (e, &j) in self.entries.clone().zip(&product.indices[self.entries.clone()]) {
+            if let Some(&later) = product.indices.get(e + PREFETCH_ENTRIES) {
+                let begin = later as usize * dim + column;
+                if let Some(tile) = product.x.get(begin..begin + W) {
+                    prefetch(tile);
+                }
+            }
             let x = row_tile::<S, W>(product.x, dim, j, column);
             if WEIGHTED {
                 let weight = product.weight(e, j);
@@ -284,7 +302,7 @@ impl<S: Scalar, const WEIGHTED: bool> Tile for SumRow<'_, S, WEIGHTED> {
         if let (Some(factor), false) = (self.factor, self.entries.is_empty()) {
             sum.iter_mut().for_each(|sum| *sum *= factor);
         }
-        write_all(&mut self.out[column + skip..column + W], sum[skip..].iter().copied(), product.write);
+        write_tile(self.out, column, skip, &sum, product.write);
     }
 }
 
@@ -298,26 +316,45 @@ struct MaxRow<'a, S> {
 }
 
 impl<S: Scalar> Tile for MaxRow<'_, S> {
+    const MAX_WIDTH: usize = 16;
+
     #[inline(always)]
-    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+    fn run<const W: usize>(&mut self, column: usize, _skip: usize) {
         let dim = self.out.len();
-        let (mut max, mut argmax) = ([S::zero(); W], [u32::MAX; W]);
-        if let Some((&j, others)) = self.indices.split_first() {
-            max = *row_tile::<S, W>(self.x, dim, j, column);
-            argmax = [self.first; W];
-            for (e, &j) in (self.first + 1..).zip(others) {
-                let x = row_tile::<S, W>(self.x, dim, j, column);
-                for k in 0..W {
-                    // Strictly greater, so that the first of equals stays; or the first number after NaNs.
-                    let greater = (x[k] > max[k]) | (max[k].is_nan() & !x[k].is_nan());
-                    max[k] = if greater { x[k] } else { max[k] };
-                    argmax[k] = if greater { e } else { argmax[k] };
-                }
+        if self.indices.is_empty() {
+            self.out[column..column + W].fill(S::zero());
+            self.argmax[column..column + W].fill(u32::MAX);
+            return;
+        }
+        let (mut max, mut argmax) = ([S::neg_infinity(); W], [u32::MAX; W]);
+        for (e, &j) in (self.first..).zip(self.indices) {
+            let x = row_tile::<S, W>(self.x, dim, j, column);
+            for k in 0..W {
+                // Strictly greater, so that the first of equals stays; no NaN is.
+                let greater = x[k] > max[k];
+                max[k] = if greater { x[k] } else { max[k] };
+                argmax[k] = if greater { e } else { argmax[k] };
             }
         }
-        let columns = column + skip..column + W;
-        self.out[columns.clone()].copy_from_slice(&max[skip..]);
-        self.argmax[columns].copy_from_slice(&argmax[skip..]);
+        // A tile that overlaps its neighbour writes the same there.
+        self.out[column..column + W].copy_from_slice(&max);
+        self.argmax[column..column + W].copy_from_slice(&argmax);
+        if self.argmax[column..column + W].contains(&u32::MAX) {
+            (column..column + W).for_each(|column| self.fill_in(column));
+        }
+    }
+}
+
+impl<S: Scalar> MaxRow<'_, S> {
+    /// Completes a column in which nothing exceeds −∞: its first number, or else its first NaN.
+    #[cold]
+    fn fill_in(&mut self, column: usize) {
+        if self.argmax[column] == u32::MAX {
+            let value = |j: u32| self.x[j as usize * self.out.len() + column];
+            let first = self.indices.iter().position(|&j| !value(j).is_nan()).unwrap_or(0);
+            self.argmax[column] = self.first + first as u32;
+            self.out[column] = value(self.indices[first]);
+        }
     }
 }
 
@@ -332,6 +369,8 @@ struct MaxBackwardRow<'a, S> {
 }
 
 impl<S: Scalar> Tile for MaxBackwardRow<'_, S> {
+    const MAX_WIDTH: usize = 16;
+
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, skip: usize) {
         let dim = self.dx.len();
@@ -343,6 +382,6 @@ impl<S: Scalar> Tile for MaxBackwardRow<'_, S> {
                 sum[k] += if argmax[k] == e { dout[k] } else { S::zero() };
             }
         }
-        write_all(&mut self.dx[column + skip..column + W], sum[skip..].iter().copied(), self.write);
+        write_tile(self.dx, column, skip, &sum, self.write);
     }
 }

@@ -145,8 +145,10 @@ fn spmm_max_nan<D: Kernels>(device: &D) {
         let (a, mut random) = case.data();
         let mut x = random.values::<D::Scalar>(a.n_cols * case.dim, case.integers);
         for value in &mut x {
-            if random.index(2) == 0 {
-                *value = D::Scalar::from_f64(f64::NAN);
+            match random.index(4) {
+                0 | 1 => *value = D::Scalar::from_f64(f64::NAN),
+                2 => *value = D::Scalar::from_f64(f64::NEG_INFINITY),
+                _ => {}
             }
         }
         let (out, argmax) = max_of(device, &a, &x, case.dim);

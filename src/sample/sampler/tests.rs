@@ -10,6 +10,7 @@ fn config(method: Method, fanouts: &[usize]) -> SamplerConfig {
     SamplerConfig {
         method,
         fanouts: Fanouts(fanouts.to_vec()),
+        per_relation: false,
         kappa: Kappa::INDEPENDENT,
         seed: 3,
         edge_ids: true,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::{Tape, Var};
 use crate::block::Block;
-use crate::device::Cpu;
+use crate::device::{Cpu, Storage};
 use crate::error::Result;
 use crate::rng;
 use crate::tensor::Tensor;
@@ -76,7 +76,7 @@ pub fn check(
     let tape_gradients: Vec<Vec<f64>> = leaves
         .iter()
         .zip(inputs)
-        .map(|(&leaf, input)| match gradients.of(leaf) {
+        .map(|(&leaf, input)| match gradients.dense(device, leaf)? {
             Some(gradient) => gradient.to_vec(device),
             None => Ok(vec![0.0; input.rows() * input.cols()]),
         })
@@ -184,4 +184,23 @@ pub fn random_block(device: &Cpu<f64>, shape: Shape, seed: u64) -> Result<Arc<Bl
         if v + 1 < degrees.len() { u64::from(degrees[v + 1] - degrees[v]) } else { 0 }
     };
     Ok(Arc::new(block.with_degrees(device, |v| 2 * in_block(v) + u64::from(v % 3))?))
+}
+
+/// A random block of the given shape whose edges have relations below `n_relations`, of which relation 1 (if there is
+/// one) has no edges.
+pub fn random_typed_block(
+    device: &Cpu<f64>,
+    shape: Shape,
+    n_relations: usize,
+    seed: u64,
+) -> Result<Arc<Block<Cpu<f64>>>> {
+    let block = random_block(device, shape, seed)?;
+    let relation = |e: u64| match rng::bounded(seed, 6, e, n_relations as u64) as u16 {
+        1 => 0,
+        r => r,
+    };
+    let types: Vec<u16> = (0..shape.n_edge as u64).map(relation).collect();
+    let csr = block.csr();
+    let typed = Block::from_csr(device, shape.n_src, csr.indptr, csr.indices)?;
+    Ok(Arc::new(typed.with_edge_types(device.upload(&types)?)?))
 }

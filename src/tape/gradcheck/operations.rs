@@ -1,7 +1,9 @@
 //! The cases for the tape's operations.
 
-use super::{Case, Report, Shape, check, random, random_block};
-use crate::device::{Activation, Cpu, IGNORED, Storage};
+use std::sync::Arc;
+
+use super::{Case, Report, Shape, check, random, random_block, random_typed_block};
+use crate::device::{Activation, Cpu, Direction, IGNORED, Storage};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::rng;
@@ -29,6 +31,20 @@ pub fn operations() -> Vec<Case> {
         Case { name: "aggregate max", run: aggregate_max },
         Case { name: "aggregate weighted", run: aggregate_weighted },
         Case { name: "gather rows", run: gather_rows },
+        Case { name: "lookup", run: lookup },
+        Case { name: "reshape", run: reshape },
+        Case {
+            name: "relation aggregate, widening",
+            run: |d, s, z| relation_aggregate(d, s, z, 3, s.dim + 2),
+        },
+        Case { name: "relation aggregate, narrowing", run: |d, s, z| relation_aggregate(d, s, z, 3, 1) },
+        Case { name: "relation aggregate, one relation", run: |d, s, z| relation_aggregate(d, s, z, 1, 2) },
+        Case { name: "relation lookup", run: relation_lookup },
+        Case { name: "relation transform", run: relation_transform },
+        Case { name: "relation rows", run: relation_rows },
+        Case { name: "relation rows of bases", run: relation_basis_rows },
+        Case { name: "relation scores", run: relation_scores },
+        Case { name: "relation attend", run: relation_attend },
         Case { name: "sparse linear", run: sparse_linear },
         Case { name: "batch norm", run: batch_norm },
         Case { name: "log-softmax nll", run: log_softmax_nll },
@@ -141,6 +157,94 @@ fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.gather_rows(v[0], device.upload(&index)?)
     })
+}
+
+fn lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let n = if s.n_src == 0 { 0 } else { s.n_edge };
+    let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
+    let m = (n / 2).min(s.n_src);
+    let (half, index) = (Arc::new(device.upload(&index[..m])?), Arc::new(device.upload(&index)?));
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed + 1)?];
+    // Of a leaf twice, of a leaf that is used densely as well, and of what is no leaf: all ways of adding up.
+    check(device, &inputs, seed, |tape, v| {
+        let rows = |table, index| tape.prefix(tape.lookup(table, index)?, m);
+        let of_leaf = tape.add(rows(v[0], &half)?, rows(v[0], &index)?)?;
+        let mixed = tape.add(rows(v[1], &index)?, tape.prefix(v[1], m)?)?;
+        let of_sum = rows(tape.add(v[0], v[1])?, &half)?;
+        tape.add(if s.dim > 3 { tape.add(of_leaf, of_sum)? } else { of_leaf }, mixed)
+    })
+}
+
+fn reshape(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    check(
+        device,
+        &[random(device, s.n_src, s.dim, seed)?, random(device, s.dim, 2, seed)?],
+        seed,
+        |tape, v| {
+            let turned = tape.reshape(v[0], s.dim, s.n_src)?;
+            tape.linear(&[(tape.reshape(turned, s.n_src, s.dim)?, v[1])], None, None)
+        },
+    )
+}
+
+fn relation_aggregate(
+    device: &Cpu<f64>,
+    s: Shape,
+    seed: u64,
+    n_relations: usize,
+    out_dim: usize,
+) -> Result<Report> {
+    let block = random_typed_block(device, s, n_relations, seed)?;
+    let inputs =
+        [random(device, s.n_src, s.dim, seed)?, random(device, n_relations * s.dim, out_dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_aggregate(&block, n_relations, v[0], v[1]))
+}
+
+fn relation_lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.relation_lookup(&block, 3, v[0])
+    })
+}
+
+fn relation_transform(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 3 * s.dim, 2, seed + 1)?];
+    let mut report = check(device, &inputs, seed, |tape, v| {
+        tape.relation_transform(&block, 3, Direction::Forward, v[0], v[1])
+    })?;
+    report.merge(check(device, &inputs, seed, |tape, v| {
+        tape.relation_transform(&block, 3, Direction::Backward, v[0], v[1])
+    })?);
+    Ok(report)
+}
+
+fn relation_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
+        tape.relation_rows(&block, 3, Direction::Forward, v[0])
+    })
+}
+
+fn relation_basis_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let inputs = [random(device, 3, 2, seed)?, random(device, 2 * s.n_src, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_basis_rows(&block, Direction::Backward, v[0], v[1]))
+}
+
+fn relation_scores(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let edges = block.relations(device, 3)?;
+    let (n_query, n_key) = (edges.by_destination.n_groups(), edges.by_source.n_groups());
+    let inputs = [random(device, n_query, s.dim, seed)?, random(device, n_key, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_scores(&block, 3, v[0], v[1]))
+}
+
+fn relation_attend(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+    let block = random_typed_block(device, s, 3, seed)?;
+    let n_groups = block.relations(device, 3)?.by_source.n_groups();
+    let inputs = [random(device, n_groups, 2 * s.dim, seed)?, random(device, s.n_edge, 2, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.relation_attend(&block, 3, v[0], v[1]))
 }
 
 fn sparse_linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {

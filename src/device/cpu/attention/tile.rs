@@ -41,6 +41,8 @@ struct OneHead<'a, T> {
 }
 
 impl<T: HeadTile> Tile for OneHead<'_, T> {
+    const MAX_WIDTH: usize = 64;
+
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, skip: usize) {
         self.tile.run::<1, W>(self.head, column, skip);

@@ -120,6 +120,16 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
             let key = |edge| -uniform_open(seed, Purpose::Key.stream(layer), edge).ln() / weight(edge);
             smallest(&positive, fanout, key)
         }
+        Method::Neighbor { .. } if spec.per_relation => {
+            let relation = |edge: u64| graph.edge_type().unwrap()[edge as usize];
+            let relations: BTreeSet<u16> = edges.iter().map(|&edge| relation(edge)).collect();
+            let word = |edge| f64::from(variates.word(Purpose::Edge.stream(layer), edge));
+            let of = |r: u16| edges.iter().copied().filter(|&edge| relation(edge) == r).collect::<Vec<u64>>();
+            let mut kept: Vec<u64> =
+                relations.into_iter().flat_map(|r| smallest(&of(r), fanout, word)).collect();
+            kept.sort();
+            kept
+        }
         Method::Neighbor { .. } if variates.is_dependent() => {
             smallest(&edges, fanout, |edge| f64::from(variates.word(Purpose::Edge.stream(layer), edge)))
         }

@@ -188,6 +188,48 @@ impl<F: Fn(u64) -> u64> Pick for Smallest<'_, F> {
     }
 }
 
+/// The `fanout` edges of each relation with the smallest variates: of every relation of every destination a uniform
+/// subset, which is a function of the seed, the layer and the relation's edges there, whatever other relations hold.
+pub(super) struct SmallestPerRelation<'w> {
+    pub(super) variates: Variates,
+    pub(super) stream: u64,
+    pub(super) fanout: u64,
+    pub(super) relation: &'w [u16],
+    /// `relation << 96 | variate << 64 | place in the row`
+    pub(super) keys: &'w mut Vec<u128>,
+}
+
+impl Pick for SmallestPerRelation<'_> {
+    const SCANS: bool = true;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        degree.min(self.fanout)
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+        if edges.end - edges.start <= self.fanout {
+            kept.extend(edges);
+            return;
+        }
+        let start = edges.start;
+        self.keys.extend(edges.map(|edge| {
+            let relation = u128::from(self.relation[edge as usize]);
+            relation << 96 | key(u64::from(self.variates.word(self.stream, edge)), edge - start)
+        }));
+        self.keys.sort_unstable();
+        let first_kept = kept.len();
+        let (mut relation, mut taken) = (None, 0);
+        kept.extend(self.keys.drain(..).filter_map(|key| {
+            let own = Some((key >> 96) as u16);
+            taken = if own == relation { taken + 1 } else { 1 };
+            relation = own;
+            (taken <= self.fanout).then_some(start + key as u64)
+        }));
+        kept[first_kept..].sort_unstable();
+    }
+}
+
 /// Weighted without replacement (Efraimidis & Spirakis 2006): the `fanout` smallest of `−ln(u) / weight`.
 pub(super) struct SmallestWeighted<'w> {
     pub(super) seed: u64,

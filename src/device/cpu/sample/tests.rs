@@ -7,6 +7,7 @@ mod enumeration;
 mod equality;
 mod labor_properties;
 mod probability;
+mod relations;
 
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ fn methods() -> Vec<(Method, bool)> {
 }
 
 fn spec(method: Method, fanout: usize) -> SampleSpec {
-    SampleSpec { method, fanout, edge_ids: true }
+    SampleSpec { method, fanout, per_relation: false, edge_ids: true }
 }
 
 /// Independent variates.
@@ -95,7 +96,7 @@ fn skewed(n_vertices: u64, mean: u64, seed: u64) -> Arc<Graph> {
 
 /// The fast sampler's block on the host, in f64, by the stamped table or the hash table.
 fn fast_by(by_table: bool, job: &Job) -> Result<NaiveBlock> {
-    check(job.graph, job.dst, job.spec.method, job.variates)?;
+    check(job.graph, job.dst, job.spec, job.variates)?;
     let block = sample(&Cpu::<f64>::new(), &mut Workspace::default(), by_table, job)?;
     Ok(to_host(block))
 }

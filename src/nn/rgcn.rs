@@ -1,0 +1,54 @@
+//! R-GCN (Schlichtkrull et al. 2018).
+
+use std::sync::Arc;
+
+use super::relation_weight::{Decomposition, RelationWeight, Root};
+use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
+use crate::block::Block;
+use crate::device::Device;
+use crate::error::Result;
+use crate::tape::Var;
+
+/// `h_t = W_root x_t + Σ_r W_r · mean_{s ∈ N_r(t)} x_s + b`, the mean over the block's in-edges of `t` of relation `r`
+/// (0 without any; parallel edges count separately).
+///
+/// Over a block with estimator weights each relation's mean is weighted by them. The relations' matrices are
+/// parameters of their own or decomposed: see [`Decomposition`]. Over one-hot vertex ids a message is the row of `W_r`
+/// that the source's id names; rows that a block does not read cost nothing.
+#[derive(Debug)]
+pub struct Rgcn {
+    weight: RelationWeight,
+    root: Root,
+    bias: ParameterId,
+}
+
+impl Rgcn {
+    /// Adds the layer's parameters: those of [`RelationWeight`]; `root: [in_dim, out_dim]` or, with bases that it shares
+    /// (the paper's self-loop relation), `root_coefficients: [1, n_bases]`; `bias: [1, out_dim]`.
+    pub fn new<D: Device>(
+        device: &D,
+        parameters: &mut Parameters<D>,
+        layer: usize,
+        n_relations: usize,
+        [in_dim, out_dim]: [usize; 2],
+        decomposition: Decomposition,
+        root_shares_bases: bool,
+    ) -> Result<Self> {
+        let shape = [in_dim, out_dim];
+        let weight = RelationWeight::new(device, parameters, (layer, ""), n_relations, shape, decomposition)?;
+        Ok(Rgcn {
+            root: weight.add_root(device, parameters, layer, root_shares_bases)?,
+            weight,
+            bias: parameters.add(device, layer, "bias", [1, out_dim], Initializer::Constant(0.0))?,
+        })
+    }
+}
+
+impl<D: Device> Layer<D> for Rgcn {
+    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+        let tape = pass.tape;
+        let messages = self.weight.aggregate(pass, block, x)?;
+        let sum = tape.add(self.root.project(pass, block, x)?, messages)?;
+        tape.add_bias(sum, pass.parameter(self.bias), None)
+    }
+}

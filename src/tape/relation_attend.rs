@@ -1,0 +1,119 @@
+//! Attention over typed edges. Scores: `out[e] = q[g(e)] + k[h(e)]`, where `g(e)` is the group of the edge's relation and
+//! destination and `h(e)` that of its relation and source; messages: `out[t, i, :] = Σ_e α[e, i] z[h(e), i, :]` over the
+//! in-edges of `t`, for every head `i`.
+//!
+//! `dz[h, i, :] = Σ_e α[e, i] dout[t(e), i, :]` over the edges of group `h`, `dα[e, i] = ⟨dout[t(e), i, :], z[h(e), i, :]⟩`.
+
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::block::Block;
+use crate::device::{Csr, Device, RelationEdges, Weights, Write};
+use crate::error::{Error, Result};
+use crate::pattern::Pattern;
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// A score per edge and head, in the block's order, from `query` at the edge's relation and destination and `key` at
+    /// its relation and source (`[n_group, heads]` each): `[n_edge, heads]`.
+    pub fn relation_scores(
+        &self,
+        block: &Arc<Block<D>>,
+        n_relations: usize,
+        query: Var,
+        key: Var,
+    ) -> Result<Var> {
+        let device = self.device();
+        let edges = block.relations(device, n_relations)?;
+        let copy = |group: &D::Buffer<u32>| -> Result<D::Buffer<u32>> {
+            let mut out = device.allocate(D::len(group))?;
+            device.copy(D::view(group), D::view_mut(&mut out))?;
+            Ok(out)
+        };
+        let query = self.gather_rows(query, copy(&edges.destination_group)?)?;
+        self.add(query, self.gather_rows(key, copy(&edges.source_group)?)?)
+    }
+
+    /// Sums of messages `z: [n_group, heads · dim]`, one for each relation and source, over a destination's in-edges with
+    /// the factors `attention: [n_edge, heads]`: `[n_dst, heads · dim]`.
+    pub fn relation_attend(
+        &self,
+        block: &Arc<Block<D>>,
+        n_relations: usize,
+        z: Var,
+        attention: Var,
+    ) -> Result<Var> {
+        let ([n_edge, heads], [_, cols]) = (self.shape(attention), self.shape(z));
+        let edges = block.relations(self.device(), n_relations)?;
+        let required = [edges.n_edge(), heads];
+        crate::device::check_same_shape("attend", "attention", [n_edge, heads], "required", required)?;
+        if heads == 0 || !cols.is_multiple_of(heads) {
+            return Err(Error::invalid("heads", heads, format!("a divisor of the {cols} columns")));
+        }
+        let pattern = messages(self.device(), block, edges)?;
+        self.apply(RelationAttend { pattern, heads }, &[z, attention])
+    }
+}
+
+/// The edges by destination, with the group of their relation and source as columns.
+fn messages<D: Device>(device: &D, block: &Block<D>, edges: &RelationEdges<D>) -> Result<Pattern<D>> {
+    let csr = block.csr();
+    let mut indptr = device.allocate(edges.n_dst + 1)?;
+    device.copy(csr.indptr, D::view_mut(&mut indptr))?;
+    let mut indices = device.allocate(edges.n_edge())?;
+    device.copy(D::view(&edges.source_group), D::view_mut(&mut indices))?;
+    Pattern::new(edges.n_dst, edges.by_source.n_groups(), indptr, indices)
+}
+
+struct RelationAttend<D: Device> {
+    pattern: Pattern<D>,
+    heads: usize,
+}
+
+impl<D: Device> RelationAttend<D> {
+    /// `out[i, h, :] = Σ_e attention[e, h] x[indices[e], h, :]` over the entries of `a`, head by head.
+    fn sum(&self, device: &D, a: Csr<'_, D>, x: &Tensor<D>, attention: &Tensor<D>) -> Result<Tensor<D>> {
+        let dim = x.cols() / self.heads;
+        let mut out = Tensor::allocate(device, a.n_rows, x.cols())?;
+        for h in 0..self.heads {
+            let part = |x: &Tensor<D>, dim: usize| -> Result<Tensor<D>> {
+                let mut part = Tensor::allocate(device, x.rows(), dim)?;
+                let to = part.make_mut(device)?;
+                device.copy_columns(x.matrix(), h * dim, to, 0, dim, Write::Assign)?;
+                Ok(part)
+            };
+            let (x, factor) = (part(x, dim)?, part(attention, 1)?);
+            let mut sum = Tensor::allocate(device, a.n_rows, dim)?;
+            let weights = Weights { edge: Some(factor.view()), row: None, column: None };
+            device.spmm(a, weights, x.matrix(), sum.make_mut(device)?, Write::Assign)?;
+            device.copy_columns(sum.matrix(), 0, out.make_mut(device)?, h * dim, dim, Write::Assign)?;
+        }
+        Ok(out)
+    }
+}
+
+impl<D: Device> Op<D> for RelationAttend<D> {
+    fn name(&self) -> &'static str {
+        "relation_attend"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        self.sum(device, self.pattern.csr(), inputs[0], inputs[1])
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let (z, attention, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
+        let mut gradients = vec![None, None];
+        if step.wanted[0] {
+            gradients[0] = Some(self.sum(device, self.pattern.transpose(device)?, dout, attention)?);
+        }
+        if step.wanted[1] {
+            let mut dattention = Tensor::allocate(device, attention.rows(), self.heads)?;
+            let out = dattention.make_mut(device)?.data;
+            let (z, dout) = (z.matrix(), dout.matrix());
+            device.sddmm_dot(self.pattern.csr(), z, dout, self.heads, out, Write::Assign)?;
+            gradients[1] = Some(dattention);
+        }
+        Ok(gradients)
+    }
+}

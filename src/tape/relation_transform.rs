@@ -1,0 +1,106 @@
+//! `out[g] = x[row(g)] · W_{r(g)}` for groups `g` of one relation and one source (or destination) each.
+//!
+//! `dx[s] = Σ_{g of s} dout[g] · W_{r(g)}ᵀ`, `dW_r = Σ_{g of r} x[row(g)]ᵀ · dout[g]`: the relation kernels over a block
+//! whose destinations are the groups, each with one in-edge.
+
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, Tape, Var};
+use crate::block::Block;
+use crate::device::{Csr, Device, Direction, Order, RelationEdges, Write};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+impl<D: Device> Tape<D> {
+    /// Rows of `x: [n_src, k]` times the matrix of a relation, once for every pair of a relation and a vertex that an edge
+    /// of it touches: sources ([`Direction::Backward`]) or destinations ([`Direction::Forward`]), in the order of the
+    /// block's groups. `weight: [n_relations · k, n]`, out: `[n_group, n]`.
+    pub fn relation_transform(
+        &self,
+        block: &Arc<Block<D>>,
+        n_relations: usize,
+        direction: Direction,
+        x: Var,
+        weight: Var,
+    ) -> Result<Var> {
+        let [n_rows, _] = self.shape(x);
+        let edges = one_edge_a_group(self.device(), block, n_relations, direction, n_rows)?;
+        self.apply(RelationTransform { edges }, &[x, weight])
+    }
+}
+
+/// A block of one edge from its vertex to each group, of the group's relation.
+fn one_edge_a_group<D: Device>(
+    device: &D,
+    block: &Block<D>,
+    n_relations: usize,
+    direction: Direction,
+    n_rows: usize,
+) -> Result<RelationEdges<D>> {
+    let (groups, _) = block.relations(device, n_relations)?.groups(direction);
+    let n_groups = u32::try_from(groups.n_groups()).map_err(|_| Error::TooLarge {
+        what: "the set of relations' vertices",
+        count: groups.n_groups() as u64,
+        limit: u32::MAX.into(),
+    })?;
+    let indptr: Vec<u32> = (0..=n_groups).collect();
+    let relation: Vec<u16> = (0u16..=u16::MAX)
+        .zip(groups.offsets.windows(2))
+        .flat_map(|(r, ends)| std::iter::repeat_n(r, (ends[1] - ends[0]) as usize))
+        .collect();
+    let (indptr, relation) = (device.upload(&indptr)?, device.upload(&relation)?);
+    let csr = Csr {
+        n_rows: groups.n_groups(),
+        n_cols: n_rows,
+        indptr: D::view(&indptr),
+        indices: D::view(&groups.row),
+        edge: None,
+    };
+    device.group_relations(csr, D::view(&relation), n_relations, None)
+}
+
+struct RelationTransform<D: Device> {
+    edges: RelationEdges<D>,
+}
+
+impl<D: Device> Op<D> for RelationTransform<D> {
+    fn name(&self) -> &'static str {
+        "relation_transform"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let (x, weight) = (inputs[0], inputs[1]);
+        let mut out = Tensor::allocate(device, self.edges.n_dst, weight.cols())?;
+        device.relation_product(
+            &self.edges,
+            Direction::Forward,
+            Order::AggregateFirst,
+            weight.view(),
+            x.matrix(),
+            out.make_mut(device)?,
+            Write::Assign,
+        )?;
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let (x, weight, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
+        let mut gradients = vec![None, None];
+        if step.wanted[0] {
+            let mut dx = Tensor::allocate(device, x.rows(), x.cols())?;
+            let out = dx.make_mut(device)?;
+            let (direction, order) = (Direction::Backward, Order::AggregateFirst);
+            let (weight, dout) = (weight.view(), dout.matrix());
+            device.relation_product(&self.edges, direction, order, weight, dout, out, Write::Assign)?;
+            gradients[0] = Some(dx);
+        }
+        if step.wanted[1] {
+            let mut dweight = Tensor::allocate(device, weight.rows(), weight.cols())?;
+            let out = dweight.make_mut(device)?.data;
+            let (x, dout) = (x.matrix(), dout.matrix());
+            device.relation_weight_gradient(&self.edges, Direction::Forward, x, dout, out)?;
+            gradients[1] = Some(dweight);
+        }
+        Ok(gradients)
+    }
+}

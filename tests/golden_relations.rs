@@ -1,0 +1,130 @@
+//! R-GCN against the outputs and gradients of another library, in f64 and f32.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use cohop::block::Block;
+use cohop::device::{Cpu, Scalar, Storage};
+use cohop::nn::{Decomposition, Input, Layer, Parameters, Pass, Rgcn};
+use cohop::tape::Tape;
+use cohop::tensor::Tensor;
+use npyz::npz::{NpzArchive, file_name_from_array_name};
+
+/// Number of relations of the files; relation 2 has no edges.
+const N_RELATIONS: usize = 4;
+
+/// All arrays of a file, row after row.
+struct Golden {
+    floats: HashMap<String, Vec<f64>>,
+    whole: HashMap<String, Vec<i64>>,
+}
+
+impl Golden {
+    fn read(path: &Path) -> Self {
+        let mut archive = NpzArchive::open(path).unwrap();
+        let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
+        let (mut floats, mut whole) = (HashMap::new(), HashMap::new());
+        for name in names {
+            let mut bytes = Vec::new();
+            let member = file_name_from_array_name(&name);
+            archive.zip_archive().by_name(&member).unwrap().read_to_end(&mut bytes).unwrap();
+            let npy = npyz::NpyFile::new(&bytes[..]).unwrap();
+            if npy.dtype().descr().contains("f8") {
+                floats.insert(name, npy.into_vec().unwrap());
+            } else {
+                whole.insert(name, npy.into_vec().unwrap());
+            }
+        }
+        Golden { floats, whole }
+    }
+
+    fn number(&self, name: &str) -> usize {
+        self.whole[name][0] as usize
+    }
+}
+
+/// `max |found − expected| / max |expected|`; infinite if there is a NaN.
+fn relative_error<S: Scalar>(found: &[S], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(1e-12f64, |m, v| m.max(v.abs()));
+    let worst = found.iter().zip(expected).map(|(a, b)| (a.widen_f64() - b).abs());
+    worst.fold(0.0, |m, d| if d.is_nan() { f64::INFINITY } else { m.max(d) }) / largest
+}
+
+/// Runs our layer on the file's input and parameters, and compares the output and every gradient.
+fn compare<S: Scalar>(golden: &Golden, decomposition: Decomposition, names: &[(&str, &str)], tolerance: f64) {
+    let cpu = Cpu::<S>::new();
+    let narrow = |values: &[f64]| values.iter().map(|&v| S::from_f64(v)).collect::<Vec<S>>();
+    let (n_dst, n_src) = (golden.number("n_dst"), golden.number("n_src"));
+    let mut indptr = vec![0u32; n_dst + 1];
+    golden.whole["dst"].iter().for_each(|&t| indptr[t as usize + 1] += 1);
+    (0..n_dst).for_each(|t| indptr[t + 1] += indptr[t]);
+    let indices: Vec<u32> = golden.whole["src"].iter().map(|&s| s as u32).collect();
+    let types: Vec<u16> = golden.whole["edge_type"].iter().map(|&r| r as u16).collect();
+    assert!(!types.contains(&2), "a relation without edges");
+    let block = Block::from_csr(&cpu, n_src, &indptr, &indices).unwrap();
+    let block = Arc::new(block.with_edge_types(cpu.upload(&types).unwrap()).unwrap());
+
+    let x = &golden.floats["x_src"];
+    let (in_dim, out_dim) = (x.len() / n_src, golden.floats["out"].len() / n_dst);
+    let mut parameters = Parameters::new(0);
+    let layer =
+        Rgcn::new(&cpu, &mut parameters, 0, N_RELATIONS, [in_dim, out_dim], decomposition, false).unwrap();
+    let ids: Vec<_> = names
+        .iter()
+        .map(|&(ours, theirs)| (parameters.find(&format!("layers.0.{ours}")).unwrap(), theirs))
+        .collect();
+    assert_eq!(ids.len(), parameters.len(), "every parameter is compared");
+    for &(id, theirs) in &ids {
+        let [rows, cols] = parameters.get(id).value.shape();
+        let value = narrow(&golden.floats[&format!("param.{theirs}")]);
+        parameters.set(id, Tensor::from_slice(&cpu, rows, cols, &value).unwrap()).unwrap();
+    }
+
+    let tape = Tape::training(&cpu, 0);
+    let leaf = tape.leaf(Tensor::from_slice(&cpu, n_src, in_dim, &narrow(x)).unwrap());
+    let pass = Pass { tape: &tape, parameters: &parameters };
+    let out = layer.forward(&pass, &block, &Input::Dense(leaf)).unwrap();
+    let error = relative_error(&tape.value(out).to_vec(&cpu).unwrap(), &golden.floats["out"]);
+    assert!(error <= tolerance, "output: {error:e}");
+    let cotangent = Tensor::from_slice(&cpu, n_dst, out_dim, &narrow(&golden.floats["cotangent"])).unwrap();
+    let loss = tape.dot(out, cotangent).unwrap();
+    let gradients = tape.backward(loss).unwrap();
+    let of = |gradient: Option<&Tensor<Cpu<S>>>| gradient.unwrap().to_vec(&cpu).unwrap();
+    let error = relative_error(&of(gradients.of(leaf)), &golden.floats["grad.x_src"]);
+    assert!(error <= tolerance, "gradient of x: {error:e}");
+    for &(id, theirs) in &ids {
+        let found = of(gradients.of_parameter(id.index()));
+        let error = relative_error(&found, &golden.floats[&format!("grad.param.{theirs}")]);
+        assert!(error <= tolerance, "gradient of {theirs}: {error:e}");
+    }
+}
+
+fn check(file: &str, decomposition: Decomposition, weights: &[(&str, &str)]) {
+    let Some(path) = common::shared(Path::new("golden").join(file)) else { return };
+    let golden = Golden::read(&path);
+    let names: Vec<(&str, &str)> =
+        weights.iter().copied().chain([("root", "root"), ("bias", "bias")]).collect();
+    compare::<f64>(&golden, decomposition, &names, 1e-6);
+    compare::<f32>(&golden, decomposition, &names, 1e-4);
+}
+
+#[test]
+fn full_matrices() {
+    check("rgcn_full.npz", Decomposition::Full, &[("weight", "weight")]);
+}
+
+#[test]
+fn bases() {
+    let names = [("bases", "weight"), ("coefficients", "comp")];
+    check("rgcn_basis.npz", Decomposition::Basis(2), &names);
+}
+
+#[test]
+fn block_diagonal_matrices() {
+    check("rgcn_blockdiag.npz", Decomposition::BlockDiagonal(2), &[("blocks", "weight")]);
+}
