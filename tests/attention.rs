@@ -91,12 +91,11 @@ fn results_do_not_depend_on_threads() {
 fn layer_wise_inference_is_the_model_on_the_whole_graph() {
     let dataset = small();
     for kind in KINDS {
-        let mut trainer =
-            Trainer::new(Cpu::<f32>::new(), dataset.clone(), full_batch(model(kind))).unwrap();
+        let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), full_batch(model(kind))).unwrap();
         trainer.fit(&mut ()).unwrap();
         let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
         let whole = trainer.predict(&all).unwrap();
-        let preparer = Preparer::new(dataset.clone(), false).unwrap();
+        let preparer = Preparer::new(dataset.clone(), false);
         let by_layer = infer_full(trainer.device(), &trainer.model, &preparer, 128, 1).unwrap();
         assert_eq!(whole.len(), by_layer.len());
         for (whole, by_layer) in whole.iter().zip(&by_layer) {
@@ -109,7 +108,8 @@ fn layer_wise_inference_is_the_model_on_the_whole_graph() {
 fn minibatches_train_every_model() {
     let dataset = small();
     for kind in KINDS {
-        let config = TrainConfig { epochs: 6, batch_size: Some(50), model: model(kind), ..TrainConfig::default() };
+        let config =
+            TrainConfig { epochs: 6, batch_size: Some(50), model: model(kind), ..TrainConfig::default() };
         let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config).unwrap();
         let outcome = trainer.fit(&mut ()).unwrap();
         assert!(outcome.test_acc > 0.5, "{kind:?}: {outcome:?}, chance is 0.25");
@@ -151,9 +151,8 @@ fn fused_attention_is_what_its_parts_are() {
     let device = Cpu::<f64>::new();
     let indices = [3, 0, 2, 2, 4, 1, 0, 5, 5, 3];
     let block = Arc::new(Block::from_csr(&device, 6, &[0, 4, 4, 10], &indices).unwrap());
-    let values = |n: usize, seed: u64| -> Vec<f64> {
-        (0..n as u64).map(|i| cohop::rng::normal(seed, 0, i)).collect()
-    };
+    let values =
+        |n: usize, seed: u64| -> Vec<f64> { (0..n as u64).map(|i| cohop::rng::normal(seed, 0, i)).collect() };
     let (dim, options) = (5, AttentionOptions { heads: 1, slope: 0.2, self_loop: false, dropout: 0.0 });
     let run = |fused: bool| {
         let tape = Tape::training(&device, 0);
@@ -167,8 +166,7 @@ fn fused_attention_is_what_its_parts_are() {
             let src = tape.head_dot(z, a_src, 1).unwrap();
             let dst = tape.head_dot(tape.prefix(z, 3).unwrap(), a_dst, 1).unwrap();
             let scores = tape.edge_add(&block, src, dst).unwrap();
-            let scores =
-                tape.activate(scores, cohop::device::Activation::LeakyRelu { slope: 0.2 }).unwrap();
+            let scores = tape.activate(scores, cohop::device::Activation::LeakyRelu { slope: 0.2 }).unwrap();
             let alpha = tape.edge_softmax(&block, scores).unwrap();
             tape.aggregate_weighted(&block, z, alpha).unwrap()
         };
@@ -192,7 +190,8 @@ fn sage_ri_head_is_two_linear_maps_of_the_concatenation() {
     let tape = Tape::inference(&device);
     let pass = Pass { tape: &tape, parameters: &parameters };
     let stages = [3, 4, 4].map(|width| {
-        let values: Vec<f64> = (0..5 * width as u64).map(|i| cohop::rng::normal(width as u64, 0, i)).collect();
+        let values: Vec<f64> =
+            (0..5 * width as u64).map(|i| cohop::rng::normal(width as u64, 0, i)).collect();
         tape.constant(Tensor::from_slice(&device, 5, width, &values).unwrap())
     });
     let out = head.forward(&pass, 2, &stages.map(Input::Dense)).unwrap();
@@ -222,8 +221,11 @@ fn new_settings_have_defaults() {
     assert_eq!((config.heads, config.output_heads, config.attention_dropout), (1, 1, 0.0));
     assert!(config.self_loops);
     let device = Cpu::<f32>::new();
-    assert!(Model::new(&device, ModelConfig { heads: 0, kind: ModelKind::Gat, ..config.clone() }, 0).is_err());
     assert!(
-        Model::new(&device, ModelConfig { attention_dropout: 1.0, kind: ModelKind::Gat, ..config }, 0).is_err()
+        Model::new(&device, ModelConfig { heads: 0, kind: ModelKind::Gat, ..config.clone() }, 0).is_err()
+    );
+    assert!(
+        Model::new(&device, ModelConfig { attention_dropout: 1.0, kind: ModelKind::Gat, ..config }, 0)
+            .is_err()
     );
 }
