@@ -8,7 +8,7 @@ use cohop::device::{Cpu, Method};
 use cohop::graph::{Graph, Sbm};
 use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::sample::Fanouts;
-use cohop::train::{EvalMode, Observer, TrainConfig, Trainer, read_info};
+use cohop::train::{EpochReport, EvalMode, Observer, TrainConfig, Trainer, read_info};
 
 fn dataset() -> Arc<Dataset> {
     dataset_of(1200)
@@ -201,12 +201,30 @@ fn bad_input_is_an_error() {
     assert!(error.to_string().contains("train_idx"), "{error}");
 }
 
+/// Validation accuracy and loss of each epoch.
+struct Validation(Vec<(f64, f64)>);
+
+impl Observer<Cpu<f32>> for Validation {
+    fn epoch_done(&mut self, _: &Trainer<Cpu<f32>>, report: &EpochReport) -> cohop::Result<()> {
+        self.0.push((report.val_acc.unwrap(), report.val_loss.unwrap()));
+        Ok(())
+    }
+}
+
 #[test]
-fn patience_ends_a_run_after_its_best_epoch() {
+fn patience_ends_a_run_when_neither_accuracy_nor_loss_improves() {
     let config = TrainConfig { epochs: 300, patience: Some(4), ..config(ModelKind::Sage) };
     let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset(), config).unwrap();
-    let outcome = trainer.fit(&mut ()).unwrap();
-    assert_eq!(trainer.epochs_done(), outcome.best_epoch + 1 + 4);
+    let mut seen = Validation(Vec::new());
+    let outcome = trainer.fit(&mut seen).unwrap();
+    // The last epoch that equalled or bettered either record.
+    let record = |i: usize| {
+        let (before, (acc, loss)) = (&seen.0[..i], seen.0[i]);
+        before.iter().all(|b| acc >= b.0) || before.iter().all(|b| loss <= b.1)
+    };
+    let last = (0..seen.0.len()).rev().find(|&i| record(i)).unwrap();
+    assert_eq!(trainer.epochs_done() as usize, last + 1 + 4);
+    assert!(outcome.best_epoch as usize <= last);
     // The model is the best epoch's again.
     let val = trainer.evaluate(&trainer.dataset().val_idx).unwrap().accuracy;
     assert_eq!(val, outcome.best_val_acc);

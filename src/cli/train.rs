@@ -97,7 +97,8 @@ pub(super) struct TrainArgs {
     /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000, of rgcn, rgat: 50]
     #[arg(long)]
     epochs: Option<u64>,
-    /// Stop after so many epochs without a better validation accuracy [default: never; full-batch gat, gatv2: 100]
+    /// Stop after so many epochs in which validation reached neither its best accuracy nor its lowest loss [default:
+    /// never; full-batch gat, gatv2: 100]
     #[arg(long, value_name = "EPOCHS")]
     patience: Option<u64>,
     /// How neighbourhoods are sampled; full without --batch-size trains on the whole graph at once

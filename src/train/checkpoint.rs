@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
 use super::evaluate::Evaluation;
-use super::trainer::{Best, Trainer};
+use super::trainer::{Best, Stall, Trainer};
 use crate::data::Dataset;
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
@@ -39,6 +39,9 @@ pub struct CheckpointInfo {
     pub step: u64,
     /// The epoch with the best validation accuracy.
     pub best: Option<BestInfo>,
+    /// For how long validation has not improved.
+    #[serde(default)]
+    stall: Stall,
 }
 
 /// The best epoch of a run.
@@ -102,6 +105,7 @@ impl<D: Device> Trainer<D> {
                 val_loss: b.val.loss,
                 val_auc: (!b.val.auc.is_nan()).then_some(b.val.auc),
             }),
+            stall: self.stall,
         };
         let mut values: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
         for (name, tensor) in self.named_tensors() {
@@ -156,6 +160,7 @@ impl<D: Device> Trainer<D> {
         }
         trainer.optimizer.step = info.step;
         trainer.epoch = info.epoch;
+        trainer.stall = info.stall;
         trainer.best = info.best.map(|b| Best {
             epoch: b.epoch,
             val: Evaluation { loss: b.val_loss, accuracy: b.val_acc, auc: b.val_auc.unwrap_or(f64::NAN) },

@@ -59,7 +59,8 @@ pub struct TrainConfig {
     pub batch_size: Option<usize>,
     /// The most epochs to train for.
     pub epochs: u64,
-    /// Stop after so many epochs without a better validation accuracy (or an equal one with a lower loss).
+    /// Stop after so many epochs in which neither the best validation metric nor the lowest validation loss was reached
+    /// again or bettered.
     pub patience: Option<u64>,
     /// Decides initial parameters, order of seeds, neighbourhoods and dropout.
     pub seed: u64,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
 use super::metrics::{accuracy, argmax_rows};
@@ -104,6 +104,30 @@ pub(super) struct Best<D: Device> {
     pub values: Vec<Tensor<D>>,
 }
 
+/// How long validation has not improved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Stall {
+    /// Epochs since the best metric or the lowest loss.
+    epochs: u64,
+    best_metric: Option<f64>,
+    lowest_loss: Option<f64>,
+}
+
+impl Stall {
+    /// Loss often falls long after the metric has had its first peak, so either counts.
+    fn hear(&mut self, metric: f64, loss: f64) {
+        let metric_holds = self.best_metric.is_none_or(|best| metric >= best);
+        let loss_holds = self.lowest_loss.is_none_or(|lowest| loss <= lowest);
+        if metric_holds {
+            self.best_metric = Some(metric);
+        }
+        if loss_holds {
+            self.lowest_loss = Some(loss);
+        }
+        self.epochs = if metric_holds || loss_holds { 0 } else { self.epochs + 1 };
+    }
+}
+
 /// Trains one model on one data set.
 #[derive(Debug)]
 pub struct Trainer<D: Device> {
@@ -115,6 +139,7 @@ pub struct Trainer<D: Device> {
     pub(super) optimizer: Optimizer<D>,
     pub(super) epoch: u64,
     pub(super) best: Option<Best<D>>,
+    pub(super) stall: Stall,
     whole: Option<Batch<D>>,
 }
 
@@ -158,8 +183,17 @@ impl<D: Device> Trainer<D> {
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
         let preparer = Preparer::new(dataset, model.needs_degrees());
-        let mut trainer =
-            Trainer { device, config, preparer, model, optimizer, epoch: 0, best: None, whole: None };
+        let mut trainer = Trainer {
+            device,
+            config,
+            preparer,
+            model,
+            optimizer,
+            epoch: 0,
+            best: None,
+            stall: Stall::default(),
+            whole: None,
+        };
         if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
             trainer.whole = Some(trainer.whole_graph()?);
         }
@@ -211,9 +245,7 @@ impl<D: Device> Trainer<D> {
         while self.epoch < self.config.epochs {
             let report = self.run_epoch(observer)?;
             observer.epoch_done(self, &report)?;
-            if let (Some(patience), Some(best)) = (self.config.patience, &self.best)
-                && self.epoch - 1 - best.epoch >= patience
-            {
+            if self.config.patience.is_some_and(|patience| self.stall.epochs >= patience) {
                 break;
             }
         }
@@ -271,6 +303,7 @@ impl<D: Device> Trainer<D> {
                 let (new, old) = (metric.of(&val), metric.of(&b.val));
                 new > old || new == old && val.loss < b.val.loss
             };
+            self.stall.hear(metric.of(&val), val.loss);
             if self.best.as_ref().is_none_or(better) {
                 let values = self.model.parameters.iter().map(|(_, p)| p.value.clone()).collect();
                 self.best = Some(Best { epoch: self.epoch, val, values });

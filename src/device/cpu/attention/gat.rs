@@ -6,7 +6,9 @@ use std::ops::Range;
 use super::super::parallel::{ByEdges, Rows, Split, for_parts, for_rows};
 use super::super::sddmm::Edges;
 use super::score::{Dropout, exp_all, leaky, leaky_slope, softmax};
-use super::tile::{HeadTile, WeightedSum, at, for_head_tiles, lane_sum, tile, write_tile};
+use super::tile::{
+    HeadTile, WeightedSum, at, for_head_tiles, lane_sum, later, prefetch_tile, tile, write_tile,
+};
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Matrix, MatrixMut, Scalar};
 
@@ -70,11 +72,11 @@ pub(super) fn forward<S: Scalar>(
                         }
                     }
                     let out = &mut out.data[row * width..][..width];
-                    let (weights, x) = (&weights[..], z.data);
+                    let (weights, x, later) = (&weights[..], z.data, later(a.indices, a.indptr[t] as usize));
                     for_head_tiles(
                         heads,
                         dim,
-                        &mut WeightedSum { heads, dim, rows: sources, weights, x, out },
+                        &mut WeightedSum { heads, dim, rows: sources, later, weights, x, out },
                     );
                 }
             },
@@ -115,7 +117,8 @@ fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> V
                     }
                     let row = t * width..(t + 1) * width;
                     let (x, own, dim) = (&saved.out.data[row.clone()], &saved.dout.data[row], width / heads);
-                    let mut dots = super::tile::Dots { heads, dim, rows: &[0], own, x, dots: delta };
+                    let mut dots =
+                        super::tile::Dots { heads, dim, rows: &[0], later: &[], own, x, dots: delta };
                     for_head_tiles(heads, dim, &mut dots);
                 }
             },
@@ -155,13 +158,16 @@ pub(super) fn backward<S: Scalar>(
                 || {
                     let mut edges = edges.data.chunks_exact_mut(heads);
                     for (row, s) in range.enumerate() {
-                        let entries = transpose.indptr[s] as usize..transpose.indptr[s + 1] as usize;
+                        let first = transpose.indptr[s] as usize;
+                        let entries = first..transpose.indptr[s + 1] as usize;
                         let has_own = spec.self_loop && s < n_dst;
                         let destinations =
                             ends(has_own.then_some(s as u32), &transpose.indices[entries], &mut scratch);
                         let score = &saved.score_src[s * heads..][..heads];
                         reset(&mut alpha, destinations.len() * heads);
-                        for (alpha, &t) in alpha.chunks_exact_mut(heads).zip(destinations) {
+                        let later = later(transpose.indices, first);
+                        for (k, (alpha, &t)) in alpha.chunks_exact_mut(heads).zip(destinations).enumerate() {
+                            prefetch_tile(&stats, later, k, 4 * heads, 0..4 * heads);
                             let stats = &stats[t as usize * 4 * heads..][..2 * heads];
                             let (score_dst, max) = stats.split_at(heads);
                             for h in 0..heads {
@@ -185,6 +191,7 @@ pub(super) fn backward<S: Scalar>(
                             heads,
                             dim,
                             rows: destinations,
+                            later,
                             weights: &weights,
                             dout: saved.dout.data,
                             z: &saved.z.data[s * width..][..width],
@@ -222,6 +229,7 @@ struct Source<'a, S> {
     heads: usize,
     dim: usize,
     rows: &'a [u32],
+    later: &'a [u32],
     weights: &'a [S],
     dout: &'a [S],
     z: &'a [S],
@@ -236,7 +244,8 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
         let z = tile::<S, G, W>(self.z, begin);
         let mut sum = [[S::zero(); W]; G];
         let messages = self.weights.chunks_exact(heads).zip(self.dots.chunks_exact_mut(heads));
-        for (&t, (weights, dots)) in self.rows.iter().zip(messages) {
+        for (k, (&t, (weights, dots))) in self.rows.iter().zip(messages).enumerate() {
+            prefetch_tile(self.dout, self.later, k, width, begin..begin + G * W);
             let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
             let weights = at::<S, G>(weights, head);
             for g in 0..G {
@@ -248,6 +257,6 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
                 dots[head + g] += lane_sum(products, skip);
             }
         }
-        write_tile(self.dz, begin, skip, &sum);
+        write_tile(self.dz, begin, &sum);
     }
 }

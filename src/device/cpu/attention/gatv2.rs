@@ -7,7 +7,9 @@ use super::super::parallel::{ByEdges, Rows, for_parts};
 use super::super::sddmm::Edges;
 use super::gat::{ends, reset};
 use super::score::{Dropout, exp_all, head_sum, leaky, leaky_slope, map_heads, softmax};
-use super::tile::{Dots, HeadTile, WeightedSum, at, for_head_tiles, lane_sum, tile, write_tile};
+use super::tile::{
+    Dots, HeadTile, WeightedSum, at, for_head_tiles, lane_sum, later, prefetch_tile, tile, write_tile,
+};
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, Gatv2Operands, Matrix, MatrixMut, Scalar};
 
@@ -36,9 +38,10 @@ pub(super) fn forward<S: Scalar>(
                 let stats = max.data.chunks_exact_mut(heads).zip(sum.data.chunks_exact_mut(heads));
                 for (row, (t, (max, sum))) in range.zip(stats).enumerate() {
                     let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
+                    let later = later(a.indices, a.indptr[t] as usize);
                     let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
                     reset(&mut weights, sources.len() * heads);
-                    let mut scores = Scores::new(heads, slope, sources, dense, t, &mut weights);
+                    let mut scores = Scores::new(heads, slope, [sources, later], dense, t, &mut weights);
                     for_head_tiles(heads, dim, &mut scores);
                     softmax(&mut weights, max, sum);
                     if let Some(dropout) = &dropout {
@@ -51,7 +54,7 @@ pub(super) fn forward<S: Scalar>(
                     for_head_tiles(
                         heads,
                         dim,
-                        &mut WeightedSum { heads, dim, rows: sources, weights, x, out },
+                        &mut WeightedSum { heads, dim, rows: sources, later: &[], weights, x, out },
                     );
                 }
             },
@@ -65,6 +68,7 @@ struct Scores<'a, S> {
     dim: usize,
     slope: S,
     rows: &'a [u32],
+    later: &'a [u32],
     z_src: &'a [S],
     /// `[heads · dim]`: the destination's row.
     own: &'a [S],
@@ -77,14 +81,14 @@ impl<'a, S: Scalar> Scores<'a, S> {
     fn new(
         heads: usize,
         slope: S,
-        rows: &'a [u32],
+        [rows, later]: [&'a [u32]; 2],
         [z_src, z_dst, attention]: [&'a [S]; 3],
         t: usize,
         scores: &'a mut [S],
     ) -> Self {
         let width = attention.len();
         let own = &z_dst[t * width..][..width];
-        Scores { heads, dim: width / heads, slope, rows, z_src, own, attention, scores }
+        Scores { heads, dim: width / heads, slope, rows, later, z_src, own, attention, scores }
     }
 }
 
@@ -93,7 +97,8 @@ impl<S: Scalar> HeadTile for Scores<'_, S> {
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
-        for (&s, scores) in self.rows.iter().zip(self.scores.chunks_exact_mut(heads)) {
+        for (k, (&s, scores)) in self.rows.iter().zip(self.scores.chunks_exact_mut(heads)).enumerate() {
+            prefetch_tile(self.z_src, self.later, k, width, begin..begin + G * W);
             let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
             for g in 0..G {
                 let mut products = [S::zero(); W];
@@ -142,9 +147,10 @@ pub(super) fn backward_destinations<S: Scalar>(
                     let mut edges = edges.data.chunks_exact_mut(2 * heads);
                     for (row, t) in range.enumerate() {
                         let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
+                        let later = later(a.indices, a.indptr[t] as usize);
                         let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
                         reset(&mut alpha, sources.len() * heads);
-                        let mut scores = Scores::new(heads, slope, sources, dense, t, &mut alpha);
+                        let mut scores = Scores::new(heads, slope, [sources, later], dense, t, &mut alpha);
                         for_head_tiles(heads, dim, &mut scores);
                         map_heads(&mut alpha, &max[t * heads..][..heads], |score, max| score - max);
                         exp_all(&mut alpha);
@@ -161,7 +167,15 @@ pub(super) fn backward_destinations<S: Scalar>(
                         for_head_tiles(
                             heads,
                             dim,
-                            &mut Dots { heads, dim, rows: sources, own: own_dout, x, dots: &mut dots },
+                            &mut Dots {
+                                heads,
+                                dim,
+                                rows: sources,
+                                later: &[],
+                                own: own_dout,
+                                x,
+                                dots: &mut dots,
+                            },
                         );
                         dots.iter_mut().zip(&weights).for_each(|(dot, &weight)| *dot *= weight);
                         head_sum(&dots, &mut total);
@@ -219,7 +233,7 @@ struct Destination<'a, S> {
 
 impl<S: Scalar> HeadTile for Destination<'_, S> {
     #[inline(always)]
-    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, _skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
         let (mut dz, mut dattention) = ([[S::zero(); W]; G], [[S::zero(); W]; G]);
@@ -239,8 +253,8 @@ impl<S: Scalar> HeadTile for Destination<'_, S> {
                 dz[g][k] *= attention[g][k];
             }
         }
-        write_tile(self.dz, begin, skip, &dz);
-        write_tile(self.dattention, begin, skip, &dattention);
+        write_tile(self.dz, begin, &dz);
+        write_tile(self.dattention, begin, &dattention);
     }
 }
 
@@ -264,7 +278,8 @@ pub(super) fn backward_sources<S: Scalar>(
             #[inline(always)]
             || {
                 for (row, s) in range.enumerate() {
-                    let entries = transpose.indptr[s] as usize..transpose.indptr[s + 1] as usize;
+                    let first = transpose.indptr[s] as usize;
+                    let entries = first..transpose.indptr[s + 1] as usize;
                     let own = (spec.self_loop && s < n_dst).then_some(s as u32);
                     let positions = positions[entries.clone()].iter().map(|&e| u64::from(e));
                     factors.clear();
@@ -276,6 +291,7 @@ pub(super) fn backward_sources<S: Scalar>(
                         dim,
                         slope,
                         rows: ends(own, &transpose.indices[entries], &mut scratch),
+                        later: later(transpose.indices, first),
                         factors: &factors,
                         z_dst: operands.z_dst.data,
                         dout: dout.data,
@@ -296,6 +312,7 @@ struct Source<'a, S> {
     dim: usize,
     slope: S,
     rows: &'a [u32],
+    later: &'a [u32],
     /// `[n_message, 2 · heads]`
     factors: &'a [S],
     z_dst: &'a [S],
@@ -307,11 +324,13 @@ struct Source<'a, S> {
 
 impl<S: Scalar> HeadTile for Source<'_, S> {
     #[inline(always)]
-    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, _skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
         let mut sum = [[S::zero(); W]; G];
-        for (&t, factors) in self.rows.iter().zip(self.factors.chunks_exact(2 * heads)) {
+        for (k, (&t, factors)) in self.rows.iter().zip(self.factors.chunks_exact(2 * heads)).enumerate() {
+            prefetch_tile(self.z_dst, self.later, k, width, begin..begin + G * W);
+            prefetch_tile(self.dout, self.later, k, width, begin..begin + G * W);
             let z = tile::<S, G, W>(self.z_dst, t as usize * width + begin);
             let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
             let (weights, gradients) = (at::<S, G>(factors, head), at::<S, G>(factors, heads + head));
@@ -322,6 +341,6 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
                 }
             }
         }
-        write_tile(self.dz, begin, skip, &sum);
+        write_tile(self.dz, begin, &sum);
     }
 }

@@ -97,7 +97,11 @@ pub(super) fn head_dot<S: Scalar>(x: Matrix<'_, Cpu<S>>, a: &[S], heads: usize, 
                 for (i, dots) in range.zip(out.data.chunks_exact_mut(heads)) {
                     let x = &x.data[i * width..][..width];
                     let dim = width / heads;
-                    for_head_tiles(heads, dim, &mut Dots { heads, dim, rows: &[0], own: a, x, dots });
+                    for_head_tiles(
+                        heads,
+                        dim,
+                        &mut Dots { heads, dim, rows: &[0], later: &[], own: a, x, dots },
+                    );
                 }
             },
         );

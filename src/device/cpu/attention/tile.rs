@@ -2,12 +2,13 @@
 
 use crate::device::Scalar;
 
-use super::super::parallel::{Tile, for_tiles};
+use super::super::parallel::{Tile, for_tiles, prefetch};
 
 /// What computes one tile of `G` heads by `W` columns.
 pub(super) trait HeadTile {
     /// Computes columns `column..column + W` of the heads `head..head + G`; `G` is 1 or `W` is the whole head. The
-    /// first `skip` columns of a head are already done: they must be neither written nor added to sums.
+    /// first `skip` columns of a head are already done: they may be written again with the same values, but not added
+    /// to anything.
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize);
 }
 
@@ -76,7 +77,13 @@ fn out_of_range(begin: usize) -> ! {
 /// The sum of the lanes from `skip` on, added pairwise; `W` is a power of two.
 #[inline(always)]
 pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize) -> S {
-    lanes[..skip].fill(S::zero());
+    if skip > 0 {
+        for (k, lane) in lanes.iter_mut().enumerate() {
+            *lane = if k < skip { S::zero() } else { *lane };
+        }
+    }
+    // Through memory once: the compiler then sees the products as vectors, which the additions below hide from it.
+    let mut lanes = std::hint::black_box(lanes);
     let mut width = W / 2;
     while width > 0 {
         for k in 0..width {
@@ -87,12 +94,34 @@ pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize
     lanes[0]
 }
 
+/// How many messages ahead a row is prefetched, into the rows of output that come next too.
+const AHEAD: usize = 8;
+
+/// What is gathered for the entries `AHEAD` after those from `begin` on.
+#[inline(always)]
+pub(super) fn later(indices: &[u32], begin: usize) -> &[u32] {
+    indices.get(begin + AHEAD..).unwrap_or_default()
+}
+
+/// Asks for the tile of `x` that message `k` of `later` will gather, if there is one.
+#[inline(always)]
+pub(super) fn prefetch_tile<S>(x: &[S], later: &[u32], k: usize, width: usize, tile: std::ops::Range<usize>) {
+    if let Some(&row) = later.get(k) {
+        let begin = row as usize * width;
+        if let Some(tile) = x.get(begin + tile.start..begin + tile.end) {
+            prefetch(tile);
+        }
+    }
+}
+
 /// `out[h, :] = Σ_k weights[k, h] · x[rows[k], h, :]`
 pub(super) struct WeightedSum<'a, S> {
     pub heads: usize,
     pub dim: usize,
     /// `[n_message]`
     pub rows: &'a [u32],
+    /// See [`later`].
+    pub later: &'a [u32],
     /// `[n_message, heads]`
     pub weights: &'a [S],
     /// `[n, heads · dim]`
@@ -103,10 +132,11 @@ pub(super) struct WeightedSum<'a, S> {
 
 impl<S: Scalar> HeadTile for WeightedSum<'_, S> {
     #[inline(always)]
-    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, _skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let mut sum = [[S::zero(); W]; G];
-        for (&row, weights) in self.rows.iter().zip(self.weights.chunks_exact(heads)) {
+        for (k, (&row, weights)) in self.rows.iter().zip(self.weights.chunks_exact(heads)).enumerate() {
+            prefetch_tile(self.x, self.later, k, width, begin..begin + G * W);
             let x = tile::<S, G, W>(self.x, row as usize * width + begin);
             let weights = at::<S, G>(weights, head);
             for g in 0..G {
@@ -115,7 +145,7 @@ impl<S: Scalar> HeadTile for WeightedSum<'_, S> {
                 }
             }
         }
-        write_tile(self.out, begin, skip, &sum);
+        write_tile(self.out, begin, &sum);
     }
 }
 
@@ -125,6 +155,8 @@ pub(super) struct Dots<'a, S> {
     pub dim: usize,
     /// `[n_message]`
     pub rows: &'a [u32],
+    /// See [`later`].
+    pub later: &'a [u32],
     /// `[heads · dim]`
     pub own: &'a [S],
     /// `[n, heads · dim]`
@@ -138,7 +170,8 @@ impl<S: Scalar> HeadTile for Dots<'_, S> {
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let own = tile::<S, G, W>(self.own, begin);
-        for (&row, dots) in self.rows.iter().zip(self.dots.chunks_exact_mut(heads)) {
+        for (k, (&row, dots)) in self.rows.iter().zip(self.dots.chunks_exact_mut(heads)).enumerate() {
+            prefetch_tile(self.x, self.later, k, width, begin..begin + G * W);
             let x = tile::<S, G, W>(self.x, row as usize * width + begin);
             for g in 0..G {
                 let mut products = [S::zero(); W];
@@ -151,15 +184,18 @@ impl<S: Scalar> HeadTile for Dots<'_, S> {
     }
 }
 
-/// Writes the columns of a tile that are not done yet.
+/// Writes a tile; columns that are done already are written again, with the same values.
+///
+/// The tile is indexed by constants only, or it would not stay in registers.
 #[inline(always)]
 pub(super) fn write_tile<S: Scalar, const G: usize, const W: usize>(
     out: &mut [S],
     begin: usize,
-    skip: usize,
     sum: &[[S; W]; G],
 ) {
-    for (g, sum) in sum.iter().enumerate() {
-        out[begin + g * W + skip..begin + (g + 1) * W].copy_from_slice(&sum[skip..]);
+    let out = out.get_mut(begin..begin + G * W).and_then(|x| x.as_chunks_mut::<W>().0.first_chunk_mut::<G>());
+    match out {
+        Some(out) => *out = *sum,
+        None => out_of_range(begin),
     }
 }

@@ -1,0 +1,226 @@
+//! Layers and attention operations against outputs and gradients of PyTorch Geometric, in f64 and f32.
+//!
+//! The files are not part of this repository (see `common::shared`); without them these tests only say that they were
+//! skipped.
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cohop::block::Block;
+use cohop::device::{Cpu, Scalar};
+use cohop::nn::{Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, Parameters, Pass};
+use cohop::tape::{Aggregate, AttentionOptions, Tape};
+use cohop::tensor::Tensor;
+use npyz::npz::NpzArchive;
+
+struct Golden(PathBuf);
+
+impl Golden {
+    fn open(name: &str) -> Option<Self> {
+        Some(Golden(common::shared(format!("golden/{name}.npz"))?))
+    }
+
+    fn read<T: npyz::Deserialize>(&self, array: &str) -> (Vec<usize>, Vec<T>) {
+        let mut archive = NpzArchive::open(&self.0).unwrap();
+        let array = archive.by_name(array).unwrap().unwrap_or_else(|| panic!("{:?} has no {array}", self.0));
+        (array.shape().iter().map(|&n| n as usize).collect(), array.into_vec().unwrap())
+    }
+
+    /// A matrix: leading dimensions of 1 are dropped, the trailing ones of the others joined; transposed if asked for.
+    fn tensor<S: Scalar>(&self, array: &str, transposed: bool) -> Tensor<Cpu<S>> {
+        let (shape, values) = self.read::<f64>(array);
+        let (rows, cols) = match shape[..] {
+            [] | [_] => (1, values.len()),
+            [rows, cols] => (rows, cols),
+            _ => (shape[0], shape[1..].iter().product()),
+        };
+        let at = |i: usize| if transposed { values[i % rows * cols + i / rows] } else { values[i] };
+        let host: Vec<S> = (0..values.len()).map(|i| S::from_f64(at(i))).collect();
+        let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
+        Tensor::from_slice(&Cpu::new(), rows, cols, &host).unwrap()
+    }
+
+    /// The graph; `without_loops` drops its self-loops, and then in-degrees are known.
+    fn block<S: Scalar>(&self, without_loops: bool) -> Arc<Block<Cpu<S>>> {
+        let n_src = self.read::<i64>("n_src").1[0] as usize;
+        let n_dst = self.read::<i64>("n_dst").1[0] as usize;
+        let (src, dst) = (self.read::<i64>("src").1, self.read::<i64>("dst").1);
+        assert!(dst.is_sorted());
+        let edges: Vec<(i64, i64)> =
+            dst.into_iter().zip(src).filter(|(dst, src)| !without_loops || dst != src).collect();
+        let indptr: Vec<u32> =
+            (0..=n_dst as i64).map(|t| edges.partition_point(|&(dst, _)| dst < t) as u32).collect();
+        let indices: Vec<u32> = edges.iter().map(|&(_, src)| src as u32).collect();
+        let device = Cpu::new();
+        let block = Block::from_csr(&device, n_src, &indptr, &indices).unwrap();
+        if !without_loops {
+            return Arc::new(block);
+        }
+        let degree = |v: u32| u64::from(indptr[v as usize + 1] - indptr[v as usize]);
+        Arc::new(block.with_degrees(&device, degree).unwrap())
+    }
+
+    #[track_caller]
+    fn check<S: Scalar>(&self, array: &str, transposed: bool, actual: &Tensor<Cpu<S>>) {
+        let expected = self.tensor::<f64>(array, transposed);
+        assert_eq!(actual.shape(), expected.shape(), "{array}");
+        let (actual, expected) =
+            (actual.to_vec(&Cpu::new()).unwrap(), expected.to_vec(&Cpu::<f64>::new()).unwrap());
+        let tolerance = if size_of::<S>() == 4 { 1e-4 } else { 1e-10 };
+        for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+            let difference = (actual.widen_f64() - expected).abs();
+            // Some gradients are 0, and 1e-16 there.
+            let limit = tolerance * expected.abs().max(0.1);
+            assert!(difference <= limit, "{:?}: {array}[{i}] is {actual:?}, expected {expected}", self.0);
+        }
+    }
+}
+
+/// A parameter of ours, its name there, and whether it is the transpose.
+type Names = [(&'static str, &'static str, bool)];
+
+/// Compares the output and every gradient of a layer with those of a golden file.
+fn check_layer<S: Scalar>(
+    name: &str,
+    names: &Names,
+    make: impl Fn(&Cpu<S>, &mut Parameters<Cpu<S>>) -> Box<dyn Layer<Cpu<S>>>,
+) {
+    let Some(golden) = Golden::open(name) else { return };
+    let device = Cpu::<S>::new();
+    let mut parameters = Parameters::new(0);
+    let layer = make(&device, &mut parameters);
+    for &(ours, theirs, transposed) in names {
+        let id = parameters.find(&format!("layers.0.{ours}")).unwrap();
+        parameters.set(id, golden.tensor(&format!("param.{theirs}"), transposed)).unwrap();
+    }
+    let trainable = parameters.iter().filter(|(_, p)| p.trainable).count();
+    assert_eq!(trainable, names.len(), "{name}: a parameter is not compared");
+    let block = golden.block(name == "gcn_selfloops");
+    let tape = Tape::training(&device, 0);
+    let x = tape.leaf(golden.tensor("x_src", false));
+    let out =
+        layer.forward(&Pass { tape: &tape, parameters: &parameters }, &block, &Input::Dense(x)).unwrap();
+    golden.check("out", false, &tape.value(out));
+    let loss = tape.dot(out, golden.tensor("cotangent", false)).unwrap();
+    let gradients = tape.backward(loss).unwrap();
+    golden.check("grad.x_src", false, gradients.of(x).unwrap());
+    for &(ours, theirs, transposed) in names {
+        let id = parameters.find(&format!("layers.0.{ours}")).unwrap();
+        let gradient = gradients.of_parameter(id.index()).unwrap();
+        golden.check(&format!("grad.param.{theirs}"), transposed, gradient);
+    }
+}
+
+fn sage<S: Scalar>(name: &str, aggregator: Aggregator) {
+    let names = [
+        ("weight_self", "lin_r.weight", true),
+        ("weight_neighbor", "lin_l.weight", true),
+        ("bias", "lin_l.bias", false),
+    ];
+    check_layer::<S>(name, &names, |device, p| {
+        Box::new(GraphSage::new(device, p, 0, 5, 4).unwrap().with_aggregator(aggregator))
+    });
+}
+
+#[test]
+fn graph_sage() {
+    for (name, aggregator) in
+        [("sage_mean", Aggregator::Mean), ("sage_sum", Aggregator::Sum), ("sage_max", Aggregator::Max)]
+    {
+        sage::<f64>(name, aggregator);
+        sage::<f32>(name, aggregator);
+    }
+}
+
+const THREE_HEADS: AttentionOptions =
+    AttentionOptions { heads: 3, slope: 0.2, self_loop: false, dropout: 0.0 };
+
+fn gat<S: Scalar>(name: &str, heads: Heads) {
+    let names = [
+        ("weight", "lin.weight", true),
+        ("attention_src", "att_src", false),
+        ("attention_dst", "att_dst", false),
+        ("bias", "bias", false),
+    ];
+    check_layer::<S>(name, &names, |device, p| {
+        Box::new(Gat::new(device, p, 0, 5, 4, THREE_HEADS, heads).unwrap())
+    });
+}
+
+fn gatv2<S: Scalar>(name: &str, heads: Heads) {
+    let names = [
+        ("weight_src", "lin_l.weight", true),
+        ("bias_src", "lin_l.bias", false),
+        ("weight_dst", "lin_r.weight", true),
+        ("bias_dst", "lin_r.bias", false),
+        ("attention", "att", false),
+        ("bias", "bias", false),
+    ];
+    check_layer::<S>(name, &names, |device, p| {
+        Box::new(Gatv2::new(device, p, 0, 5, 4, THREE_HEADS, heads).unwrap())
+    });
+}
+
+#[test]
+fn attention_layers() {
+    gat::<f64>("gat_concat", Heads::Concatenate);
+    gat::<f32>("gat_concat", Heads::Concatenate);
+    gat::<f64>("gat_mean", Heads::Mean);
+    gat::<f32>("gat_mean", Heads::Mean);
+    gatv2::<f64>("gatv2_concat", Heads::Concatenate);
+    gatv2::<f32>("gatv2_concat", Heads::Concatenate);
+    gatv2::<f64>("gatv2_mean", Heads::Mean);
+    gatv2::<f32>("gatv2_mean", Heads::Mean);
+}
+
+#[test]
+fn gin() {
+    fn run<S: Scalar>() {
+        let names = [
+            ("epsilon", "eps", false),
+            ("weight_1", "nn.0.weight", true),
+            ("bias_1", "nn.0.bias", false),
+            ("gain", "nn.1.weight", false),
+            ("shift", "nn.1.bias", false),
+            ("weight_2", "nn.3.weight", true),
+            ("bias_2", "nn.3.bias", false),
+        ];
+        check_layer::<S>("gin_batchnorm_train", &names, |device, p| {
+            Box::new(Gin::new(device, p, 0, 5, 7, 4).unwrap())
+        });
+    }
+    run::<f64>();
+    run::<f32>();
+}
+
+/// There, a self-loop that the graph has is replaced by the added one; here it counts besides, so that they are
+/// removed first.
+#[test]
+fn gcn() {
+    fn run<S: Scalar>() {
+        let names = [("weight", "lin.weight", true), ("bias", "bias", false)];
+        check_layer::<S>("gcn_selfloops", &names, |device, p| {
+            Box::new(Gcn::new(device, p, 0, 5, 4, Aggregate::Symmetric).unwrap())
+        });
+    }
+    run::<f64>();
+    run::<f32>();
+}
+
+#[test]
+fn edge_softmax() {
+    fn run<S: Scalar>() {
+        let Some(golden) = Golden::open("edge_softmax") else { return };
+        let device = Cpu::<S>::new();
+        let tape = Tape::training(&device, 0);
+        let logits = tape.leaf(golden.tensor("param.logits", false));
+        let out = tape.edge_softmax(&golden.block(false), logits).unwrap();
+        golden.check("out", false, &tape.value(out));
+        let loss = tape.dot(out, golden.tensor("cotangent", false)).unwrap();
+        golden.check("grad.param.logits", false, tape.backward(loss).unwrap().of(logits).unwrap());
+    }
+    run::<f64>();
+    run::<f32>();
+}
