@@ -31,6 +31,9 @@ struct Factors<D: Storage> {
     own: D::Buffer<D::Scalar>,
 }
 
+/// The factors of the edges of an aggregation that includes the destination itself, and `[n_dst]`: the destination's own.
+pub type WithSelf<'a, D> = (Weights<'a, D>, <D as Storage>::View<'a, <D as Storage>::Scalar>);
+
 impl<D: Device> Block<D> {
     /// A block from a sampler's parts; an error if their lengths do not fit together.
     pub fn new(parts: SampledBlock<D>) -> Result<Self> {
@@ -170,7 +173,7 @@ impl<D: Device> Block<D> {
 
     /// The factors of the mean over a destination's `k` edges and the destination itself, and the destination's own
     /// factor `1 / (k + 1)`. With estimator weights the edges' part is `k / (k + 1)` times their weighted mean.
-    pub fn mean_with_self_weights(&self, device: &D) -> Result<(Weights<'_, D>, D::View<'_, D::Scalar>)> {
+    pub fn mean_with_self_weights(&self, device: &D) -> Result<WithSelf<'_, D>> {
         let factors = get_or_try_init(&self.mean_with_self, || {
             let mut own = device.allocate(self.n_dst())?;
             device.inverse_degree(self.csr().indptr, 1.0, D::view_mut(&mut own))?;
@@ -192,11 +195,11 @@ impl<D: Device> Block<D> {
     /// An edge has `1 / √((d_s + 1)(d_t + 1))`, times `d_t / k` where the block holds only `k` of the destination's
     /// `d_t` edges: its expectation under sampling is the sum over all of them. `None` unless the block was made
     /// [`with_degrees`](Block::with_degrees).
-    pub fn symmetric_weights(&self) -> Option<(Weights<'_, D>, D::View<'_, D::Scalar>)> {
+    pub fn symmetric_weights(&self) -> Option<WithSelf<'_, D>> {
         self.symmetric.as_ref().map(|factors| self.weights_of(factors))
     }
 
-    fn weights_of<'a>(&'a self, factors: &'a Factors<D>) -> (Weights<'a, D>, D::View<'a, D::Scalar>) {
+    fn weights_of<'a>(&'a self, factors: &'a Factors<D>) -> WithSelf<'a, D> {
         let weights = Weights {
             edge: self.weight(),
             row: Some(D::view(&factors.row)),

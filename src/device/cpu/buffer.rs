@@ -171,10 +171,10 @@ mod tests {
     }
 
     trait LineAligned {
-        fn is_aligned_to_line(self) -> bool;
+        fn is_aligned_to_line(&self) -> bool;
     }
     impl<T> LineAligned for *const T {
-        fn is_aligned_to_line(self) -> bool {
+        fn is_aligned_to_line(&self) -> bool {
             self.addr().is_multiple_of(64)
         }
     }
