@@ -1,7 +1,5 @@
 //! Relational models on real data: shorter forms of the published settings.
 
-mod common;
-
 use std::sync::Arc;
 
 use cohop::data::{self, Dataset};
@@ -9,6 +7,8 @@ use cohop::device::{Cpu, Method};
 use cohop::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{EvalMode, TrainConfig, Trainer};
+
+use crate::common;
 
 fn typed(file: &str) -> Option<Arc<Dataset>> {
     Some(Arc::new(data::load(common::shared(format!("data/{file}"))?).unwrap()))
@@ -78,7 +78,7 @@ fn sampled_rgcn_on_aifb_is_as_good_as_full_batch() {
 
 /// Whether the whole protocols are asked for: minutes instead of seconds.
 fn long() -> bool {
-    std::env::var_os("COHOP_LONG").is_some_and(|v| v == "1")
+    common::long()
 }
 
 /// 30 bases, decay on the first layer. Measured: see the README.

@@ -1,7 +1,5 @@
 //! GraphSAGE by its area under the ROC curve on minesweeper.
 
-mod common;
-
 use std::sync::Arc;
 
 use cohop::data;
@@ -10,13 +8,15 @@ use cohop::nn::{ModelConfig, ModelKind, OptimizerConfig};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{Metric, TrainConfig, Trainer};
 
+use crate::common;
+
 /// Four layers of 32, full-batch, no residuals and no norm. Measured over the ten published splits: 91.7 (published,
 /// with both and wider: 93.5).
 #[test]
 fn graphsage_on_minesweeper() {
     let Some(path) = common::shared("data/minesweeper.npz") else { return };
     let dataset = data::load(path).unwrap();
-    let n_splits = if std::env::var_os("COHOP_LONG").is_some_and(|v| v == "1") { 10 } else { 2 };
+    let n_splits = if common::long() { 10 } else { 2 };
     let auc = |split: usize| {
         let mut dataset = dataset.clone();
         dataset.select_split(split).unwrap();

@@ -1,7 +1,5 @@
 //! Vertices without features, and features per vertex type.
 
-mod common;
-
 use std::sync::Arc;
 
 use cohop::data::{self, Dataset, Features, Split};
@@ -14,6 +12,8 @@ use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::tape::{Gradient, SparseRows, Tape};
 use cohop::tensor::Tensor;
 use cohop::train::{Batch, EvalMode, Preparer, TrainConfig, Trainer};
+
+use crate::common;
 
 /// Two communities that only edges tell apart: vertices of equal parity.
 fn communities(n: u32) -> Arc<Dataset> {
