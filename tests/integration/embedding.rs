@@ -104,13 +104,19 @@ fn a_table_and_its_moments_survive_a_checkpoint() {
     };
     let config = TrainConfig { epochs: 4, eval: EvalMode::Sampled, ..config(8) };
     let mut whole = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config.clone()).unwrap();
-    (0..4).for_each(|_| drop(whole.run_epoch(&mut ()).unwrap()));
+    for _ in 0..4 {
+        whole.run_epoch(&mut ()).unwrap();
+    }
     let mut first = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config).unwrap();
-    (0..2).for_each(|_| drop(first.run_epoch(&mut ()).unwrap()));
+    for _ in 0..2 {
+        first.run_epoch(&mut ()).unwrap();
+    }
     let folder = tempfile::tempdir().unwrap();
     first.save(folder.path()).unwrap();
     let mut second = Trainer::resume(Cpu::<f32>::new(), dataset, folder.path(), |_| {}).unwrap();
-    (0..2).for_each(|_| drop(second.run_epoch(&mut ()).unwrap()));
+    for _ in 0..2 {
+        second.run_epoch(&mut ()).unwrap();
+    }
     assert_eq!(bits(&whole), bits(&second));
 }
 
