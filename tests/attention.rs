@@ -62,9 +62,9 @@ fn training_gat_holds_no_features_per_edge() {
         trainer.fit(&mut ()).unwrap();
         let largest = device.memory_statistics().largest_bytes;
         // At most two numbers a message and head, self-loops included.
-        let messages = n_edge as u64 + dataset.n_vertices() as u64;
+        let messages = n_edge + dataset.n_vertices() as u64;
         assert!(largest <= messages * heads as u64 * 2 * 4, "{kind:?}: a buffer of {largest} bytes");
-        assert!(largest < n_edge as u64 * (heads * dim) as u64 * 4);
+        assert!(largest < n_edge * (heads * dim) as u64 * 4);
     }
 }
 
