@@ -37,7 +37,7 @@ pub struct RelationWeight {
 #[derive(Debug)]
 enum Form {
     Full { weight: ParameterId },
-    Basis { coefficients: ParameterId, bases: ParameterId },
+    Basis { coefficients: ParameterId, bases: ParameterId, n_bases: usize },
     BlockDiagonal { blocks: ParameterId, n_blocks: usize },
 }
 
@@ -79,7 +79,7 @@ impl RelationWeight {
                 let coefficients = add("coefficients", shape, Initializer::Glorot)?;
                 let shape = [n_bases * in_dim, out_dim];
                 let bases = add("bases", shape, glorot(in_dim, out_dim))?;
-                Form::Basis { coefficients, bases }
+                Form::Basis { coefficients, bases, n_bases }
             }
             Decomposition::BlockDiagonal(n_blocks) => {
                 if n_blocks == 0 || in_dim % n_blocks != 0 || out_dim % n_blocks != 0 {
@@ -106,9 +106,8 @@ impl RelationWeight {
         let rows = self.n_relations * self.in_dim;
         match self.form {
             Form::Full { weight } => Ok(pass.parameter(weight)),
-            Form::Basis { coefficients, bases } => {
+            Form::Basis { coefficients, bases, n_bases } => {
                 let (coefficients, bases) = (pass.parameter(coefficients), pass.parameter(bases));
-                let [_, n_bases] = tape.shape(coefficients);
                 let flat = tape.reshape(bases, n_bases, self.in_dim * self.out_dim)?;
                 tape.reshape(tape.linear(&[(coefficients, flat)], None, None)?, rows, self.out_dim)
             }
@@ -129,7 +128,7 @@ impl RelationWeight {
     ) -> Result<Var> {
         let tape = pass.tape;
         match self.form {
-            Form::Basis { coefficients, bases } => {
+            Form::Basis { coefficients, bases, .. } => {
                 let (coefficients, bases) = (pass.parameter(coefficients), pass.parameter(bases));
                 tape.relation_basis_rows(block, direction, coefficients, bases)
             }
@@ -186,9 +185,8 @@ impl RelationWeight {
         shares_bases: bool,
     ) -> Result<Root> {
         match self.form {
-            Form::Basis { bases, .. } if shares_bases => {
-                let [rows, _] = parameters.get(bases).value.shape();
-                let shape = [1, rows / self.in_dim.max(1)];
+            Form::Basis { bases, n_bases, .. } if shares_bases => {
+                let shape = [1, n_bases];
                 let name = "root_coefficients";
                 // As one row of the relations' coefficients.
                 let bound = (6.0 / (self.n_relations + shape[1]).max(1) as f64).sqrt();

@@ -1,7 +1,5 @@
 //! Attention layers and GraphSAGE-RI as a whole: memory, threads, special rows, layer-wise inference.
 
-mod common;
-
 use std::sync::Arc;
 
 use cohop::block::Block;
@@ -13,6 +11,8 @@ use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::tape::{AttentionOptions, Tape};
 use cohop::tensor::Tensor;
 use cohop::train::{Preparer, TrainConfig, Trainer, infer_full};
+
+use crate::common;
 
 const KINDS: [ModelKind; 3] = [ModelKind::Gat, ModelKind::Gatv2, ModelKind::SageRi];
 

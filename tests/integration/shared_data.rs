@@ -1,11 +1,11 @@
 //! Reads every shared data set and compares it with the counts published beside it.
 
-mod common;
-
 use std::path::Path;
 
 use cohop::data::{self, Features};
 use serde_json::Value;
+
+use crate::common;
 
 fn count(info: &Value, key: &str) -> Option<u64> {
     info.get(key).map(|v| v.as_u64().unwrap_or_else(|| panic!("{key} is {v}")))

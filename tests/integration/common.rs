@@ -1,5 +1,6 @@
-//! What several integration tests need.
+//! What several tests need.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A path below the folder of shared test data: `$COHOP_SHARED`, else `../shared` beside the repository. Where it is
@@ -11,9 +12,14 @@ pub fn shared(path: impl AsRef<Path>) -> Option<PathBuf> {
     if full.exists() {
         return Some(full);
     }
-    eprintln!(
-        "SKIPPED: {} is absent; set COHOP_SHARED to the folder of shared data to run this test",
-        full.display()
-    );
+    let text =
+        format!("SKIPPED: {} is absent: set COHOP_SHARED to the folder of shared data\n", full.display());
+    // Not by `eprintln!`, which the test harness keeps to itself when a test passes.
+    let _ = std::io::stderr().write_all(text.as_bytes());
     None
+}
+
+/// Whether the long forms of tests are asked for (`COHOP_LONG=1`).
+pub fn long() -> bool {
+    std::env::var_os("COHOP_LONG").is_some_and(|v| v == "1")
 }

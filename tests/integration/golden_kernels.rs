@@ -3,7 +3,6 @@
 //! The files are not part of this repository: `COHOP_SHARED`, or else `../shared`, names a folder that has them under
 //! `golden/`. Without it these tests only say that they were skipped.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use cohop::device::{
@@ -11,6 +10,8 @@ use cohop::device::{
     Weights, Write,
 };
 use npyz::npz::NpzArchive;
+
+use crate::common;
 
 type Device = Cpu<f64>;
 
@@ -22,16 +23,8 @@ struct Golden {
 
 impl Golden {
     fn open(name: &'static str) -> Option<Self> {
-        let shared = std::env::var_os("COHOP_SHARED").map(PathBuf::from);
-        let shared = shared.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"));
-        let path = shared.join("golden").join(name).with_extension("npz");
-        if path.is_file() {
-            return Some(Golden { name, path });
-        }
-        // Not by `eprintln!`, which the test harness keeps to itself when a test passes.
-        let message = format!("SKIPPED: no {}: set COHOP_SHARED to a folder with golden/\n", path.display());
-        std::io::stderr().write_all(message.as_bytes()).unwrap();
-        None
+        let path = common::shared(format!("golden/{name}.npz"))?;
+        Some(Golden { name, path })
     }
 
     fn read<T: npyz::Deserialize>(&self, array: &str) -> Vec<T> {

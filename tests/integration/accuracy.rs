@@ -3,8 +3,6 @@
 //! `COHOP_LONG=1` runs ten seeds, as the figures in the README are; otherwise fewer, against bounds that are as much
 //! lower as the spread of a smaller mean demands.
 
-mod common;
-
 use std::sync::Arc;
 
 use cohop::data::{self, Dataset};
@@ -14,9 +12,7 @@ use cohop::rng::Kappa;
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{EvalMode, TrainConfig, Trainer};
 
-fn long() -> bool {
-    std::env::var_os("COHOP_LONG").is_some_and(|v| v == "1")
-}
+use crate::common;
 
 fn load(name: &str) -> Option<Arc<Dataset>> {
     Some(Arc::new(data::load(common::shared(format!("data/{name}.npz"))?).unwrap()))
@@ -90,7 +86,7 @@ fn mean(values: &[f64]) -> f64 {
 /// Checks the mean over ten seeds, or over `short.0` against `short.1`.
 fn reaches(name: &str, config: fn(u64) -> TrainConfig, bound: f64, short: (u64, f64)) {
     let Some(dataset) = load(name) else { return };
-    let (seeds, bound) = if long() { (10, bound) } else { short };
+    let (seeds, bound) = if common::long() { (10, bound) } else { short };
     let run = |seed| {
         let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config(seed)).unwrap();
         trainer.fit(&mut ()).unwrap().test_acc
@@ -125,7 +121,7 @@ fn gat_on_citeseer() {
 #[test]
 fn sampled_training_and_inference_match_full_ones() {
     let Some(dataset) = load("coauthor_physics") else { return };
-    let seeds = if long() { 5 } else { 2 };
+    let seeds = if common::long() { 5 } else { 2 };
     let mut means = [0.0; 3];
     for seed in 0..seeds {
         let base = TrainConfig {

@@ -3,8 +3,6 @@
 //! The files are not part of this repository (see `common::shared`); without them these tests only say that they were
 //! skipped.
 
-mod common;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +12,8 @@ use cohop::nn::{Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer
 use cohop::tape::{Aggregate, AttentionOptions, Tape};
 use cohop::tensor::Tensor;
 use npyz::npz::NpzArchive;
+
+use crate::common;
 
 struct Golden(PathBuf);
 

@@ -1,7 +1,5 @@
 //! R-GCN against the outputs and gradients of another library, in f64 and f32.
 
-mod common;
-
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
@@ -13,6 +11,8 @@ use cohop::nn::{Decomposition, Input, Layer, Parameters, Pass, Rgcn};
 use cohop::tape::Tape;
 use cohop::tensor::Tensor;
 use npyz::npz::{NpzArchive, file_name_from_array_name};
+
+use crate::common;
 
 /// Number of relations of the files; relation 2 has no edges.
 const N_RELATIONS: usize = 4;

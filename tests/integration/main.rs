@@ -1,0 +1,15 @@
+//! Whole-program tests, in one binary so that the generic kernels are compiled once.
+
+mod accuracy;
+mod attention;
+mod auc;
+mod command_line;
+mod common;
+mod embedding;
+mod golden_kernels;
+mod golden_layers;
+mod golden_relations;
+mod layers;
+mod relations;
+mod shared_data;
+mod training;
