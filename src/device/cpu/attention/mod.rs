@@ -21,8 +21,7 @@ use crate::error::{Error, Result, check_length};
 impl<S: Scalar> Attention for Cpu<S> {
     fn edge_softmax(&self, indptr: &[u32], heads: usize, x: &[S], out: &mut [S]) -> Result<()> {
         check_edges(indptr, heads, [("x", x.len()), ("out", out.len())])?;
-        out.copy_from_slice(x);
-        softmax::edge_softmax(indptr, heads, out);
+        softmax::edge_softmax(indptr, heads, x, out);
         Ok(())
     }
 

@@ -9,23 +9,27 @@ use super::tile::{Dots, for_head_tiles};
 use super::vectorized;
 use crate::device::{Cpu, Matrix, MatrixMut, Scalar, Write};
 
-/// In place over `values: [n_edge, heads]`.
-pub(super) fn edge_softmax<S: Scalar>(indptr: &[u32], heads: usize, values: &mut [S]) {
+pub(super) fn edge_softmax<S: Scalar>(indptr: &[u32], heads: usize, x: &[S], out: &mut [S]) {
     let work = ByEdges { indptr, dim: 4 * heads };
-    let out = Edges { indptr, data: values, heads };
-    for_parts(&work, 0..indptr.len() - 1, out, &|_, out: Edges<'_, S>| {
+    let out = Edges { indptr, data: out, heads };
+    for_parts(&work, 0..indptr.len() - 1, out, &|range: Range<usize>, out: Edges<'_, S>| {
+        let mut x = &x[indptr[range.start] as usize * heads..][..out.data.len()];
         let mut stats = vec![S::zero(); 2 * heads];
         vectorized(
             #[inline(always)]
             || {
                 if heads == 1 {
-                    return softmax_of_numbers(out.indptr, out.data);
+                    out.data.copy_from_slice(x);
+                    return softmax_of_numbers(&indptr[range.start..=range.end], out.data);
                 }
                 let (max, sum) = stats.split_at_mut(heads);
                 let mut rest = out.data;
-                for ends in out.indptr.windows(2) {
+                for ends in indptr[range.start..=range.end].windows(2) {
                     let (row, others) = rest.split_at_mut((ends[1] - ends[0]) as usize * heads);
                     rest = others;
+                    let (values, later) = x.split_at(row.len());
+                    x = later;
+                    row.copy_from_slice(values);
                     softmax(row, max, sum);
                 }
             },
