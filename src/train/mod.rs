@@ -20,6 +20,7 @@ mod evaluate;
 mod metrics;
 mod pipeline;
 mod prepare;
+mod report;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
@@ -28,4 +29,5 @@ pub use evaluate::{Evaluation, infer_full, infer_sampled};
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use pipeline::Pipeline;
 pub use prepare::{Batch, HostBatch, Preparer};
-pub use trainer::{EpochReport, Observer, Outcome, Trainer};
+pub use report::{EpochReport, Observer, Outcome};
+pub use trainer::Trainer;

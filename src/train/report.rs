@@ -1,0 +1,137 @@
+//! What a training run tells: reports of epochs, the outcome, and who hears of them.
+
+use serde::Serialize;
+
+use super::Trainer;
+use super::metrics::{accuracy, argmax_rows};
+use super::prepare::Batch;
+use crate::device::{CpuBuffer, Device, IGNORED, Scalar};
+use crate::error::Result;
+
+/// What happened in an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EpochReport {
+    /// From 0.
+    pub epoch: u64,
+    /// Mean training loss over the epoch's seeds.
+    pub loss: f64,
+    /// Training accuracy, with dropout, while training.
+    pub train_acc: f64,
+    /// Validation accuracy after the epoch; `None` without validation vertices.
+    pub val_acc: Option<f64>,
+    /// Validation loss.
+    pub val_loss: Option<f64>,
+    /// Validation area under the ROC curve; `None` unless there are two classes.
+    pub val_auc: Option<f64>,
+    /// Wall-clock seconds, evaluation included.
+    pub seconds: f64,
+    /// Seconds spent sampling, summed over workers.
+    pub sample_seconds: f64,
+    /// Seconds spent slicing features, summed over workers.
+    pub gather_seconds: f64,
+    /// Seconds of forward, backward and optimiser.
+    pub compute_seconds: f64,
+    /// Seconds of exchange between processing elements.
+    pub exchange_seconds: f64,
+    /// Seconds that training waited for batches.
+    pub wait_seconds: f64,
+    /// Seconds of validation.
+    pub eval_seconds: f64,
+    /// Number of minibatches.
+    pub batches: u64,
+    /// Destination vertices of all layers of all batches.
+    pub vertices: u64,
+    /// Edges of all layers of all batches.
+    pub edges: u64,
+    /// Rows of features loaded.
+    pub input_vertices: u64,
+    /// Bytes sent between processing elements.
+    pub exchanged_bytes: u64,
+    /// Feature rows found in the cache.
+    pub cache_hits: u64,
+    /// Feature rows not found in the cache.
+    pub cache_misses: u64,
+    /// The process's peak resident memory; 0 where the system does not tell.
+    pub peak_rss_bytes: u64,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Test accuracy with the parameters of the best epoch; NaN without test vertices.
+    pub test_acc: f64,
+    /// Test area under the ROC curve; `None` unless there are two classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_auc: Option<f64>,
+    /// Validation accuracy of the best epoch; NaN without validation vertices.
+    pub best_val_acc: f64,
+    /// The epoch that had it (without validation vertices: the last).
+    pub best_epoch: u64,
+    /// Wall-clock seconds of the run.
+    pub seconds: f64,
+}
+
+/// Hears of a run's progress. All methods do nothing by default; `()` is an observer.
+pub trait Observer<D: Device> {
+    /// An epoch of `n_batches` begins.
+    fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
+    /// Batch `index` of the epoch is done; `report` holds the sums so far.
+    fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}
+    /// An epoch is done; an error ends the run.
+    fn epoch_done(&mut self, _trainer: &Trainer<D>, _report: &EpochReport) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<D: Device> Observer<D> for () {}
+
+/// Sums over an epoch's batches.
+pub(super) struct Sums {
+    pub report: EpochReport,
+    labelled: f64,
+}
+
+impl Sums {
+    pub fn new(epoch: u64) -> Self {
+        let report = EpochReport { epoch, ..EpochReport::default() };
+        Sums { report, labelled: 0.0 }
+    }
+
+    /// Keeps `loss` and `train_acc` means over the labelled seeds so far.
+    pub fn add<S: Scalar>(
+        &mut self,
+        logits: &[S],
+        n_classes: usize,
+        labels: &CpuBuffer<i32>,
+        loss: f64,
+    ) -> Result<()> {
+        let n = labels.iter().filter(|&&l| l != IGNORED).count() as f64;
+        if n > 0.0 {
+            let share = n / (self.labelled + n);
+            let acc = accuracy(&argmax_rows(logits, n_classes), labels)?;
+            self.report.loss += (loss - self.report.loss) * share;
+            self.report.train_acc += (acc - self.report.train_acc) * share;
+            self.labelled += n;
+        }
+        Ok(())
+    }
+
+    pub fn count<D: Device>(&mut self, batch: &Batch<D>) {
+        let report = &mut self.report;
+        report.batches += 1;
+        report.vertices += batch.blocks.iter().map(|b| b.n_dst() as u64).sum::<u64>();
+        report.edges += batch.blocks.iter().map(|b| b.n_edge() as u64).sum::<u64>();
+        let input_vertices = batch.blocks.first().map_or(0, |b| b.n_src() as u64);
+        report.input_vertices += input_vertices;
+        // Without a cache every row is loaded.
+        report.cache_misses += input_vertices;
+    }
+}
+
+/// The most memory that the process has had resident; 0 where the system does not tell.
+pub(super) fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
