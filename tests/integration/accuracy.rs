@@ -92,7 +92,8 @@ fn reaches(name: &str, config: fn(u64) -> TrainConfig, bound: f64, short: (u64, 
         trainer.fit(&mut ()).unwrap().test_acc
     };
     let accuracies: Vec<f64> = (0..seeds).map(run).collect();
-    eprintln!("{name}: mean {:.4} of {accuracies:.4?}", mean(&accuracies));
+    let kind = config(0).model.kind;
+    eprintln!("{name}, {kind:?}: mean {:.4} of {accuracies:.4?}", mean(&accuracies));
     assert!(mean(&accuracies) >= bound, "{name}: {accuracies:?}");
 }
 
