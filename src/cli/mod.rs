@@ -64,6 +64,8 @@ pub fn main() -> ExitCode {
     start_logging(&cli.global);
     match run(&cli) {
         Ok(status) => status,
+        // Whoever read the output has read enough: `cohop train | head`.
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cohop: {error}");
             ExitCode::FAILURE

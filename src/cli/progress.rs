@@ -24,7 +24,7 @@ impl Progress {
     pub(super) fn new(global: &Global, epochs: u64, checkpoint: Option<PathBuf>) -> Self {
         // Without a terminal on stderr indicatif draws nothing.
         let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let style = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}")
+        let style = ProgressStyle::with_template("{prefix} [{bar:20}] {pos}/{len} {wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         Progress {
             bar: ProgressBar::with_draw_target(None, target).with_style(style.progress_chars("=> ")),
@@ -39,9 +39,9 @@ impl Progress {
 
 impl<D: Device> Observer<D> for Progress {
     fn epoch_begins(&mut self, epoch: u64, n_batches: usize) {
-        self.bar.reset();
         self.bar.set_length(n_batches as u64);
         self.bar.set_prefix(format!("epoch {}/{}", epoch + 1, self.epochs));
+        self.bar.reset();
         self.epoch_start = Instant::now();
     }
 

@@ -346,13 +346,12 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
         output::json(&outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
-    output::line(format_args!(
-        "test accuracy {:.4} (best epoch {}, validation {:.4}), {:.1} s",
-        outcome.test_acc,
-        outcome.best_epoch + 1,
-        outcome.best_val_acc,
-        outcome.seconds
-    ))?;
+    let chosen = if outcome.best_val_acc.is_nan() {
+        format!("epoch {}, no validation vertices", outcome.best_epoch + 1)
+    } else {
+        format!("best epoch {}, validation {:.4}", outcome.best_epoch + 1, outcome.best_val_acc)
+    };
+    output::line(format_args!("test accuracy {:.4} ({chosen}), {:.1} s", outcome.test_acc, outcome.seconds))?;
     if let Some(auc) = outcome.test_auc {
         output::line(format_args!("test ROC AUC {auc:.4}"))?;
     }

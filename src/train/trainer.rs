@@ -339,12 +339,17 @@ impl<D: Device> Trainer<D> {
 /// Destinations per block of layer-wise inference.
 pub(super) const FULL_CHUNK: usize = 4096;
 
+/// Takes a number that was left open from the data set; what was given must agree with it.
 fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {
+    if from_data == 0 {
+        let what = if name == "n_classes" { "labels" } else { "vertices" };
+        return Err(Error::invalid(name, 0, format!("at least 1: the data set has no {what}")));
+    }
     if *value == 0 {
         *value = from_data;
     }
-    if *value == from_data && from_data > 0 {
+    if *value == from_data {
         return Ok(());
     }
-    Err(Error::invalid(name, *value, format!("the data set's {from_data}, and at least 1")))
+    Err(Error::invalid(name, *value, format!("the data set's {from_data}")))
 }
