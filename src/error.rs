@@ -118,6 +118,18 @@ pub enum Error {
         /// How to get it.
         remedy: String,
     },
+    /// A GPU, its driver or a kernel on it failed.
+    #[error("{operation} failed on the device: {name} ({code}){message}")]
+    Device {
+        /// The operation that failed, or, for what runs behind, that noticed it.
+        operation: &'static str,
+        /// The error's number: a `CUresult`, a `cudaError_t`, a `cublasStatus_t`, or one of the emulator's.
+        code: i32,
+        /// The error's name.
+        name: String,
+        /// Empty, or a colon and what else is known.
+        message: String,
+    },
     /// A background worker panicked.
     #[error("{worker} failed: {problem}")]
     Worker {

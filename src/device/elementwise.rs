@@ -1,9 +1,11 @@
 //! Kernel family *elementwise*: what touches each element once.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Matrix, MatrixMut, Storage, Write};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A nonlinearity whose derivative follows from its output.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,4 +107,25 @@ pub trait Elementwise: Storage {
         x: Matrix<'_, Self>,
         out: MatrixMut<'_, Self>,
     ) -> Result<()>;
+}
+
+/// Columns `column..column + n_columns`; an error if a matrix of `cols` columns has not all of them.
+pub(crate) fn check_columns(
+    argument: &'static str,
+    column: usize,
+    n_columns: usize,
+    cols: usize,
+) -> Result<Range<usize>> {
+    match column.checked_add(n_columns) {
+        Some(end) if end <= cols => Ok(column..end),
+        _ => Err(Error::invalid(argument, column, format!("{n_columns} columns from it within {cols}"))),
+    }
+}
+
+/// `Ok` if `p` can be a dropout's probability.
+pub(crate) fn check_probability(argument: &'static str, p: f64) -> Result<()> {
+    if (0.0..1.0).contains(&p) {
+        return Ok(());
+    }
+    Err(Error::invalid(argument, p, "a probability: at least 0 and below 1"))
 }

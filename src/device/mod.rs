@@ -15,6 +15,8 @@
 mod attention;
 mod batch_norm;
 pub mod cpu;
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+pub mod cuda;
 mod elementwise;
 mod gather;
 mod gemm;
@@ -31,7 +33,10 @@ mod test_kernels;
 pub use attention::{Attention, AttentionDropout, AttentionSpec, GatGradients, GatSaved, Gatv2Operands};
 pub use batch_norm::BatchNorm;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+pub use cuda::Cuda;
 pub use elementwise::{Activation, Elementwise};
+pub(crate) use elementwise::{check_columns, check_probability};
 pub use gather::Gather;
 pub use gemm::Gemm;
 pub use loss::{IGNORED, Loss};
@@ -40,8 +45,9 @@ pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub use spmm::{Csr, Spmm, Weights};
-pub use storage::{Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
-pub(crate) use storage::{check_matrix_length, check_same_shape};
+pub(crate) use spmm::{check_csr_lengths, check_no_edge};
+pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
+pub(crate) use storage::{check_matrix, check_matrix_length, check_matrix_mut, check_same_shape};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:

@@ -1,7 +1,7 @@
 //! Kernel family *SpMM*: sparse times dense, the aggregation of every layer.
 
 use crate::device::{Matrix, MatrixMut, Storage, Write};
-use crate::error::Result;
+use crate::error::{Error, Result, check_length};
 
 /// A sparse pattern in compressed rows: row `i` holds the columns `indices[indptr[i]..indptr[i + 1]]`.
 ///
@@ -28,6 +28,23 @@ impl<D: Storage> Clone for Csr<'_, D> {
     }
 }
 impl<D: Storage> Copy for Csr<'_, D> {}
+
+/// `Ok` if the lengths of `a`'s arrays fit together, as far as they can be known without reading them.
+pub(crate) fn check_csr_lengths<D: Storage>(a: &Csr<'_, D>) -> Result<()> {
+    check_length("indptr", D::view_len(&a.indptr), a.n_rows + 1)?;
+    let n_edge = D::view_len(&a.indices);
+    check_length("edge", a.edge.as_ref().map_or(n_edge, |edge| D::view_len(edge)), n_edge)
+}
+
+/// `Ok` if `a.edge` is absent.
+pub(crate) fn check_no_edge<D: Storage>(a: &Csr<'_, D>) -> Result<()> {
+    match a.edge {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::invalid("edge", "present", "absent: values stand at the entries' own positions"))
+        }
+    }
+}
 
 /// Factors of a sparse matrix with the pattern of a [`Csr`]: entry `e` of row `i` and column `j` has the value
 /// `edge[position(e)] * row[i] * column[j]`, where an absent factor is 1 and `position(e)` is `csr.edge[e]` or `e`.

@@ -39,8 +39,24 @@ impl Scalar for f64 {
     }
 }
 
+/// A floating-point type, as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// [`half::f16`]
+    F16,
+    /// [`half::bf16`]
+    Bf16,
+    /// [`f32`]
+    F32,
+    /// [`f64`]
+    F64,
+}
+
 /// What vertex features may be stored in: widened to the device's [`Scalar`] when they are gathered.
 pub trait FeatureElement: Element {
+    /// Which type this is.
+    const DTYPE: Dtype;
+
     /// The value as `f32`: exact for `f16`, `bf16` and `f32`, rounded for `f64`.
     fn widen_f32(self) -> f32;
     /// The value as `f64`, exact.
@@ -48,8 +64,10 @@ pub trait FeatureElement: Element {
 }
 
 macro_rules! feature_element {
-    ($($type:ty: $narrow:expr, $wide:expr;)*) => {$(
+    ($($type:ty: $dtype:ident, $narrow:expr, $wide:expr;)*) => {$(
         impl FeatureElement for $type {
+            const DTYPE: Dtype = Dtype::$dtype;
+
             #[inline(always)]
             fn widen_f32(self) -> f32 {
                 ($narrow)(self)
@@ -63,10 +81,10 @@ macro_rules! feature_element {
 }
 
 feature_element! {
-    f16: f16::to_f32, f16::to_f64;
-    bf16: bf16::to_f32, bf16::to_f64;
-    f32: |v| v, f64::from;
-    f64: |v| v as f32, |v| v;
+    f16: F16, f16::to_f32, f16::to_f64;
+    bf16: Bf16, bf16::to_f32, bf16::to_f64;
+    f32: F32, |v| v, f64::from;
+    f64: F64, |v| v as f32, |v| v;
 }
 
 /// Owns memory on a device.
@@ -188,6 +206,16 @@ pub(crate) fn check_matrix_length(len: usize, rows: usize, cols: usize) -> Resul
         return Ok(());
     }
     Err(Error::invalid("matrix data", format!("{len} elements"), format!("{rows} x {cols} elements")))
+}
+
+/// `Ok` if `x.data` has `rows * cols` elements.
+pub(crate) fn check_matrix<D: Storage>(x: &Matrix<'_, D>) -> Result<()> {
+    check_matrix_length(D::view_len(&x.data), x.rows, x.cols)
+}
+
+/// `Ok` if `x.data` has `rows * cols` elements.
+pub(crate) fn check_matrix_mut<D: Storage>(x: &MatrixMut<'_, D>) -> Result<()> {
+    check_matrix_length(D::view_mut_len(&x.data), x.rows, x.cols)
 }
 
 /// Whether a kernel overwrites its output or adds to it.

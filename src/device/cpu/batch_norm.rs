@@ -1,7 +1,9 @@
 //! Batch norm on the CPU: passes over rows; bound by memory.
 
-use super::parallel::{check_matrix, check_matrix_mut, for_rows, sum_over_rows, vectorized};
-use crate::device::{BatchNorm, Cpu, Matrix, MatrixMut, Scalar, Write, check_same_shape};
+use super::parallel::{for_rows, sum_over_rows, vectorized};
+use crate::device::{
+    BatchNorm, Cpu, Matrix, MatrixMut, Scalar, Write, check_matrix, check_matrix_mut, check_same_shape,
+};
 use crate::error::{Result, check_length};
 
 impl<S: Scalar> BatchNorm for Cpu<S> {

@@ -1,13 +1,11 @@
 //! Elementwise kernels on the CPU: each element is read and written once; bound by memory.
 
-use std::ops::Range;
-
-use super::parallel::{
-    add_assign, check_matrix, check_matrix_mut, for_elements, for_rows, sum_chunks, sum_over_rows,
-    vectorized, write_all,
+use super::parallel::{add_assign, for_elements, for_rows, sum_chunks, sum_over_rows, vectorized, write_all};
+use crate::device::{
+    Activation, Cpu, Elementwise, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix,
+    check_matrix_mut, check_probability, check_same_shape,
 };
-use crate::device::{Activation, Cpu, Elementwise, Matrix, MatrixMut, Scalar, Write, check_same_shape};
-use crate::error::{Error, Result, check_length};
+use crate::error::{Result, check_length};
 use crate::rng::philox4x32;
 
 impl<S: Scalar> Elementwise for Cpu<S> {
@@ -176,9 +174,7 @@ impl<S: Scalar> Elementwise for Cpu<S> {
         check_matrix_mut(&out)?;
         check_same_shape("dropout", "x", x.shape(), "out", out.shape())?;
         check_length("rows", rows.map_or(x.rows, <[u32]>::len), x.rows)?;
-        if !(0.0..1.0).contains(&p) {
-            return Err(Error::invalid("p", p, "a probability: at least 0 and below 1"));
-        }
+        check_probability("p", p)?;
         let mask = Mask { threshold: (p * 2f64.powi(32)) as u32, seed, stream };
         let scale = S::from_f64(1.0 / (1.0 - p));
         let cols = x.cols;
@@ -287,17 +283,4 @@ fn lane_sum<S: Scalar>(x: &[S], y: &[S], f: impl Fn(S, S) -> f64) -> f64 {
     }
     let tail: f64 = x_tail.iter().zip(y_tail).map(|(&x, &y)| f(x, y)).sum();
     sum.into_iter().sum::<f64>() + tail
-}
-
-/// Columns `column..column + n_columns`; an error if a matrix of `cols` columns has not all of them.
-fn check_columns(
-    argument: &'static str,
-    column: usize,
-    n_columns: usize,
-    cols: usize,
-) -> Result<Range<usize>> {
-    match column.checked_add(n_columns) {
-        Some(end) if end <= cols => Ok(column..end),
-        _ => Err(Error::invalid(argument, column, format!("{n_columns} columns from it within {cols}"))),
-    }
 }

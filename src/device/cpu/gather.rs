@@ -9,10 +9,11 @@ use std::ops::Range;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::parallel::{
-    TASK_ELEMENTS, add_assign, check_index, check_matrix, check_matrix_mut, for_rows, prefetch, vectorized,
+use super::parallel::{TASK_ELEMENTS, add_assign, check_index, for_rows, prefetch, vectorized};
+use crate::device::{
+    Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_matrix, check_matrix_length,
+    check_matrix_mut,
 };
-use crate::device::{Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_matrix_length};
 use crate::error::{Result, check_length};
 
 impl<S: Scalar> Gather for Cpu<S> {

@@ -6,8 +6,8 @@
 
 use rayon::prelude::*;
 
-use super::parallel::{add_assign, check_matrix, check_matrix_mut, for_rows, write_all};
-use crate::device::{Cpu, Gemm, Matrix, MatrixMut, Scalar, Write};
+use super::parallel::{add_assign, for_rows, write_all};
+use crate::device::{Cpu, Gemm, Matrix, MatrixMut, Scalar, Write, check_matrix, check_matrix_mut};
 use crate::error::{Error, Result};
 
 impl<S: Scalar> Gemm for Cpu<S> {

@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
-use super::parallel::{Even, check_matrix, check_matrix_mut, for_parts, for_rows, vectorized};
-use crate::device::{Cpu, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_same_shape};
+use super::parallel::{Even, for_parts, for_rows, vectorized};
+use crate::device::{
+    Cpu, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_matrix, check_matrix_mut, check_same_shape,
+};
 use crate::error::{Error, Result, check_length};
 
 impl<S: Scalar> Loss for Cpu<S> {

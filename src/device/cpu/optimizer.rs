@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::parallel::{
-    Even, Split, TASK_ELEMENTS, check_index, check_matrix, check_matrix_mut, for_parts, vectorized,
+use super::parallel::{Even, Split, TASK_ELEMENTS, check_index, for_parts, vectorized};
+use crate::device::{
+    AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep, check_matrix, check_matrix_mut,
 };
-use crate::device::{AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep};
 use crate::error::{Error, Result, check_length};
 
 impl<S: Scalar> Optimizer for Cpu<S> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::device::{Cpu, Csr, Matrix, MatrixMut, Scalar, Write, check_matrix_length};
+use crate::device::{Cpu, Csr, Scalar, Write, check_csr_lengths};
 use crate::error::{Error, Result, check_length};
 
 /// Scalars that a task touches at least: enough work (about 10 µs) to be worth waking a thread for.
@@ -244,34 +244,10 @@ pub(super) fn sum_chunks(len: usize, chunk: usize, part: impl Fn(Range<usize>) -
     parts.into_iter().sum()
 }
 
-/// `Ok` if `x.data` has `rows * cols` elements.
-pub(super) fn check_matrix<S: Scalar>(x: &Matrix<'_, Cpu<S>>) -> Result<()> {
-    check_matrix_length(x.data.len(), x.rows, x.cols)
-}
-
-/// `Ok` if `x.data` has `rows * cols` elements.
-pub(super) fn check_matrix_mut<S: Scalar>(x: &MatrixMut<'_, Cpu<S>>) -> Result<()> {
-    check_matrix_length(x.data.len(), x.rows, x.cols)
-}
-
 /// `Ok` if the arrays of `a` fit together. That indices are in range shows when they are used.
 pub(super) fn check_csr<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
-    check_length("indptr", a.indptr.len(), a.n_rows + 1)?;
-    check_length("indices", a.indices.len(), a.indptr[a.n_rows] as usize)?;
-    match a.edge {
-        Some(edge) => check_length("edge", edge.len(), a.indices.len()),
-        None => Ok(()),
-    }
-}
-
-/// `Ok` if `a.edge` is absent.
-pub(super) fn check_no_edge<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
-    match a.edge {
-        None => Ok(()),
-        Some(_) => {
-            Err(Error::invalid("edge", "present", "absent: values stand at the entries' own positions"))
-        }
-    }
+    check_csr_lengths(a)?;
+    check_length("indices", a.indices.len(), a.indptr[a.n_rows] as usize)
 }
 
 /// `Ok` if every entry of `index` is below `limit`.

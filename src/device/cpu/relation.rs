@@ -9,13 +9,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::gemm::{Operand, multiply};
-use super::parallel::{
-    Rows, add_assign, check_csr, check_matrix, check_matrix_mut, check_no_edge, vectorized,
-};
+use super::parallel::{Rows, add_assign, check_csr, vectorized};
 use super::spmm::Product;
 use crate::device::{
     Cpu, Csr, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, RelationGroups, Scalar, Storage,
-    Write, check_same_shape,
+    Write, check_matrix, check_matrix_mut, check_no_edge, check_same_shape,
 };
 use crate::error::{Error, Result, check_length};
 

@@ -5,10 +5,8 @@
 
 use std::ops::Range;
 
-use super::parallel::{
-    ByEdges, Split, check_csr, check_matrix, check_no_edge, for_parts, vectorized, write_all,
-};
-use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_same_shape};
+use super::parallel::{ByEdges, Split, check_csr, for_parts, vectorized, write_all};
+use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_matrix, check_no_edge, check_same_shape};
 use crate::error::{Error, Result, check_length};
 
 impl<S: Scalar> Sddmm for Cpu<S> {

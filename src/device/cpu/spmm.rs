@@ -7,10 +7,12 @@
 use std::ops::Range;
 
 use super::parallel::{
-    ByEdges, Rows, Tile, check_csr, check_matrix, check_matrix_mut, check_no_edge, for_elements, for_parts,
-    for_tiles, prefetch, vectorized, write_tile,
+    ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, prefetch, vectorized, write_tile,
 };
-use crate::device::{Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_same_shape};
+use crate::device::{
+    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_matrix, check_matrix_mut, check_no_edge,
+    check_same_shape,
+};
 use crate::error::{Error, Result, check_length};
 
 impl<S: Scalar> Spmm for Cpu<S> {

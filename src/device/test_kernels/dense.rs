@@ -2,11 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::{Expected, Guarded, Kernels, Random, dims, for_cases, naive, test_devices, to_f64, writes};
+use super::{
+    Expected, Guarded, Kernels, Random, dims, for_cases, naive, test_cpus, test_devices, to_f64, writes,
+};
 use crate::device::{AdamStep, FeatureElement, Scalar, SgdStep, Write};
 use crate::error::Error;
 
-test_devices! {
+test_cpus! {
     gemm gemm_with_a_long_inner_dimension gemm_with_many_rows gemm_shapes batch_norm adam sgd
     optimizer_arguments
 }

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{Expected, Guarded, Kernels, Random, dims, for_cases, test_devices, to_f64, writes};
-use crate::device::{Activation, FeatureElement, Scalar, Write};
+use super::{Expected, Guarded, Random, dims, for_cases, test_devices, to_f64, writes};
+use crate::device::{Activation, Elementwise, FeatureElement, Scalar, Write};
 use crate::error::Error;
 use crate::rng::philox4x32;
 
@@ -26,7 +26,7 @@ fn activations() -> impl Strategy<Value = Activation> {
     prop_oneof![Just(Activation::Relu), leaky, Just(Activation::Elu)]
 }
 
-fn scale_and_multiply<D: Kernels>(device: &D) {
+fn scale_and_multiply<D: Elementwise>(device: &D) {
     for_cases((lens(), writes(), any::<bool>(), any::<u64>()), |(len, write, integers, seed)| {
         let mut random = Random(seed);
         let [x, y] = [random.values::<D::Scalar>(len, integers), random.values(len, integers)];
@@ -54,7 +54,7 @@ fn naive_activate(activation: Option<Activation>, x: f64) -> f64 {
     }
 }
 
-fn add_bias_activate<D: Kernels>(device: &D) {
+fn add_bias_activate<D: Elementwise>(device: &D) {
     let cases = (row_counts(), dims(), prop::option::of(activations()), any::<bool>(), any::<u64>());
     for_cases(cases, |(rows, cols, activation, with_bias, seed)| {
         let mut random = Random(seed);
@@ -72,7 +72,7 @@ fn add_bias_activate<D: Kernels>(device: &D) {
     });
 }
 
-fn activate_backward<D: Kernels>(device: &D) {
+fn activate_backward<D: Elementwise>(device: &D) {
     for_cases((lens(), activations(), any::<u64>()), |(len, activation, seed)| {
         let mut random = Random(seed);
         let (x, dx) = (random.values::<f64>(len, false), random.values::<D::Scalar>(len, false));
@@ -92,7 +92,7 @@ fn activate_backward<D: Kernels>(device: &D) {
     });
 }
 
-fn nan_passes_activations<D: Kernels>(device: &D) {
+fn nan_passes_activations<D: Elementwise>(device: &D) {
     for activation in [Activation::Relu, Activation::LeakyRelu { slope: 0.1 }, Activation::Elu] {
         let mut out = Guarded::new(device, &[f64::NAN, f64::INFINITY, 0.0].map(D::Scalar::from_f64));
         device.add_bias_activate(None, Some(activation), out.matrix_mut(1, 3)).unwrap();
@@ -101,7 +101,7 @@ fn nan_passes_activations<D: Kernels>(device: &D) {
     }
 }
 
-fn sum_rows<D: Kernels>(device: &D) {
+fn sum_rows<D: Elementwise>(device: &D) {
     let cases = (row_counts(), dims(), writes(), any::<bool>(), any::<u64>());
     for_cases(cases, |(rows, cols, write, integers, seed)| {
         let mut random = Random(seed);
@@ -115,7 +115,7 @@ fn sum_rows<D: Kernels>(device: &D) {
     });
 }
 
-fn dot<D: Kernels>(device: &D) {
+fn dot<D: Elementwise>(device: &D) {
     for_cases((lens(), any::<bool>(), any::<bool>(), any::<u64>()), |(len, with_y, integers, seed)| {
         let mut random = Random(seed);
         let [x, y] = [random.values::<D::Scalar>(len, integers), random.values(len, integers)];
@@ -130,7 +130,7 @@ fn dot<D: Kernels>(device: &D) {
     });
 }
 
-fn scale_rows<D: Kernels>(device: &D) {
+fn scale_rows<D: Elementwise>(device: &D) {
     let cases = (row_counts(), dims(), writes(), any::<bool>(), any::<u64>());
     for_cases(cases, |(rows, cols, write, integers, seed)| {
         let mut random = Random(seed);
@@ -145,7 +145,7 @@ fn scale_rows<D: Kernels>(device: &D) {
     });
 }
 
-fn copy_columns<D: Kernels>(device: &D) {
+fn copy_columns<D: Elementwise>(device: &D) {
     let cases = (row_counts(), 0..40usize, 0..40usize, 0..70usize, 0..40usize, writes(), any::<u64>());
     for_cases(cases, |(rows, x_column, out_column, n_columns, more, write, seed)| {
         let mut random = Random(seed);
@@ -177,7 +177,7 @@ fn is_kept(p: f64, seed: u64, stream: u64, row: u32, column: usize) -> bool {
     u64::from(words[column % 4]) >= (p * 4_294_967_296.0) as u64
 }
 
-fn dropout<D: Kernels>(device: &D) {
+fn dropout<D: Elementwise>(device: &D) {
     let probabilities = prop_oneof![Just(0.0), Just(0.5), Just(1.0 - f64::EPSILON / 2.0), 0.0..1.0];
     let cases = (row_counts(), dims(), probabilities, any::<bool>(), any::<u64>(), any::<u64>());
     for_cases(cases, |(rows, cols, p, with_rows, seed, stream)| {
@@ -198,7 +198,7 @@ fn dropout<D: Kernels>(device: &D) {
 }
 
 /// A vertex has the same mask wherever its row stands.
-fn dropout_does_not_depend_on_the_place<D: Kernels>(device: &D) {
+fn dropout_does_not_depend_on_the_place<D: Elementwise>(device: &D) {
     let (rows, cols) = (50, 70);
     let x = vec![D::Scalar::from_f64(1.0); rows * cols];
     let run = |ids: &[u32]| {
@@ -217,7 +217,7 @@ fn dropout_does_not_depend_on_the_place<D: Kernels>(device: &D) {
     }
 }
 
-fn dropout_rate<D: Kernels>(device: &D) {
+fn dropout_rate<D: Elementwise>(device: &D) {
     let (rows, cols, p) = (400, 250, 0.3);
     let x = Guarded::new(device, &vec![D::Scalar::from_f64(1.0); rows * cols]);
     let mut out = Guarded::poisoned(device, rows * cols);
@@ -228,7 +228,7 @@ fn dropout_rate<D: Kernels>(device: &D) {
     assert!((dropped - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{dropped} of {n}");
 }
 
-fn wrong_lengths_are_errors<D: Kernels>(device: &D) {
+fn wrong_lengths_are_errors<D: Elementwise>(device: &D) {
     let values = Guarded::new(device, &[D::Scalar::from_f64(1.0); 6]);
     let few = D::slice(values.view(), 0..2);
     let mut out = Guarded::new(device, &[D::Scalar::from_f64(7.0); 4]);

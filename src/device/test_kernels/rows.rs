@@ -3,11 +3,11 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{Expected, Guarded, Kernels, Random, dims, for_cases, test_devices, to_f64};
+use super::{Expected, Guarded, Kernels, Random, dims, for_cases, test_cpus, test_devices, to_f64};
 use crate::device::{FeatureElement, IGNORED, Scalar};
 use crate::error::Error;
 
-test_devices! {
+test_cpus! {
     gather gather_out_of_range scatter_add scatter_out_of_range_writes_nothing
     log_softmax_nll log_softmax_nll_of_extreme_logits labels_out_of_range
 }

@@ -4,11 +4,13 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::naive::{self, Pattern};
-use super::{Expected, Guarded, Kernels, Random, dims, for_cases, poison, test_devices, to_f64, writes};
+use super::{
+    Expected, Guarded, Kernels, Random, dims, for_cases, poison, test_cpus, test_devices, to_f64, writes,
+};
 use crate::device::{Csr, FeatureElement, Scalar, Storage, Weights, Write};
 use crate::error::Error;
 
-test_devices! {
+test_cpus! {
     spmm spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree sddmm_dot sddmm_giant_row
     mean_over_nothing_is_zero half_precision_counts_exactly wrong_lengths_are_errors
 }

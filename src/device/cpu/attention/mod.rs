@@ -11,10 +11,10 @@ mod score;
 mod softmax;
 mod tile;
 
-use super::parallel::{check_csr, check_matrix, check_no_edge, vectorized};
+use super::parallel::{check_csr, vectorized};
 use crate::device::{
     Attention, AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Gatv2Operands, Matrix, MatrixMut, Scalar,
-    Write, check_same_shape,
+    Write, check_matrix, check_matrix_mut, check_no_edge, check_same_shape,
 };
 use crate::error::{Error, Result, check_length};
 
@@ -56,7 +56,7 @@ impl<S: Scalar> Attention for Cpu<S> {
         dx: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        super::parallel::check_matrix_mut(&dx)?;
+        check_matrix_mut(&dx)?;
         let dim = head_dim(heads, dx.cols)?;
         check_length("a", a.len(), dx.cols)?;
         check_length("dout", dout.len(), dx.rows * heads)?;

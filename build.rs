@@ -1,0 +1,151 @@
+//! Compiles `cuda/*.cu`: by nvcc with the feature `cuda`, by g++ over the emulator with `emulate`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    let has = |feature: &str| env::var_os(format!("CARGO_FEATURE_{feature}")).is_some();
+    let (cuda, emulate) = (has("CUDA"), has("EMULATE"));
+    assert!(
+        !(cuda && emulate),
+        "the features `cuda` and `emulate` exclude each other: both define the kernels"
+    );
+    if cuda || emulate {
+        println!("cargo:rerun-if-changed=cuda");
+    }
+    #[cfg(feature = "bindings")]
+    bindings();
+    if cuda {
+        build_cuda();
+    }
+    if emulate {
+        build_emulated(Mode::from_environment());
+    }
+}
+
+/// The kernels' files, in order of their names.
+fn kernels() -> Vec<PathBuf> {
+    let folder = std::fs::read_dir("cuda").expect("the folder cuda");
+    let files = folder.map(|entry| entry.expect("an entry of the folder cuda").path());
+    let mut kernels: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "cu")).collect();
+    kernels.sort();
+    kernels
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().expect("a file's name").to_string_lossy().into_owned()
+}
+
+/// `80,90,100`: machine code for each, and PTX of the last for what comes after it.
+const DEFAULT_ARCHITECTURES: &str = "80,90,100";
+
+fn build_cuda() {
+    for variable in ["CUDA_HOME", "COHOP_CUDA_ARCHITECTURES"] {
+        println!("cargo:rerun-if-env-changed={variable}");
+    }
+    let home = PathBuf::from(env::var_os("CUDA_HOME").expect(
+        "the feature `cuda` needs a CUDA 13 toolkit: set CUDA_HOME (tools/install-cuda fetches one that needs no GPU)",
+    ));
+    let nvcc = home.join("bin/nvcc");
+    assert!(nvcc.exists(), "CUDA_HOME is {}, but there is no {}", home.display(), nvcc.display());
+    let libraries = ["lib64", "lib"].map(|name| home.join(name));
+    let library = libraries.iter().find(|folder| folder.join("libcudart_static.a").exists());
+    let library =
+        library.unwrap_or_else(|| panic!("no libcudart_static.a in CUDA_HOME = {}", home.display()));
+    let architectures = env::var("COHOP_CUDA_ARCHITECTURES").unwrap_or_else(|_| DEFAULT_ARCHITECTURES.into());
+    let architectures: Vec<_> = architectures.split(',').map(str::trim).collect();
+    // SAFETY: the build script has one thread. cc takes nvcc from the variable NVCC; given as the compiler, its
+    // host flags would lose their prefix.
+    unsafe { env::set_var("NVCC", &nvcc) };
+    for file in kernels() {
+        let mut build = cc::Build::new();
+        // The profile is not followed: with -G, which cc adds to debug builds, kernels are unusably slow.
+        build.cuda(true).cudart("none").std("c++17").opt_level(3).debug(false).warnings(false);
+        for architecture in &architectures {
+            build.flag("-gencode").flag(format!("arch=compute_{architecture},code=sm_{architecture}"));
+        }
+        let last = architectures.last().expect("COHOP_CUDA_ARCHITECTURES names at least one");
+        build.flag("-gencode").flag(format!("arch=compute_{last},code=compute_{last}"));
+        // Multiplications and additions are never fused: samplers decide by the same roundings as on the CPU.
+        build.flag("-lineinfo").flag("--extended-lambda").flag("--fmad=false").flag("-Xptxas").flag("-v");
+        build.file(&file).compile(&format!("cohop_{}", stem(&file)));
+    }
+    println!("cargo:rustc-link-search=native={}", library.display());
+    println!("cargo:rustc-link-lib=static=cudart_static");
+    for library in ["rt", "pthread", "dl"] {
+        println!("cargo:rustc-link-lib={library}");
+    }
+}
+
+/// What the emulator looks for.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// Wrong results, deadlocks, wrong masks.
+    Plain,
+    /// And accesses out of bounds.
+    Asan,
+    /// And accesses that nothing orders.
+    Race,
+}
+
+impl Mode {
+    fn from_environment() -> Self {
+        println!("cargo:rerun-if-env-changed=COHOP_EMULATE");
+        match env::var("COHOP_EMULATE").as_deref() {
+            Err(_) | Ok("" | "plain") => Mode::Plain,
+            Ok("asan") => Mode::Asan,
+            Ok("race") => Mode::Race,
+            Ok(other) => panic!("COHOP_EMULATE is {other}: expected plain, asan or race"),
+        }
+    }
+
+    fn build(self) -> cc::Build {
+        let mut build = cc::Build::new();
+        build.cpp(true).std("c++17").include("cuda").opt_level(1).warnings(true).flag("-Wno-unknown-pragmas");
+        // As on the device: a decision must not hang on a fused rounding.
+        build.flag("-g").flag("-fno-omit-frame-pointer").flag("-ffp-contract=off");
+        if self == Mode::Asan {
+            build.flag("-fsanitize=address,undefined").flag("-fno-sanitize-recover=all");
+        }
+        if self == Mode::Race {
+            build.define("EMULATE_RACE", None);
+        }
+        build
+    }
+}
+
+fn build_emulated(mode: Mode) {
+    if mode == Mode::Asan {
+        // rustc links with -nodefaultlibs, and libasan must come before every other library.
+        for library in ["asan", "ubsan"] {
+            println!("cargo:rustc-link-lib=dylib={library}");
+        }
+    }
+    mode.build().file("cuda/emulate/emulate.cpp").compile("cohop_emulate");
+    let mut build = mode.build();
+    if mode == Mode::Race {
+        build.flag("-fsanitize=thread").flag("--param=tsan-instrument-func-entry-exit=0");
+    }
+    build.flag("-xc++").files(kernels()).compile("cohop_kernels");
+    println!("cargo:rustc-link-lib=static=cohop_emulate");
+}
+
+/// Writes `src/device/cuda/ffi.rs`, which is committed: the default build needs neither bindgen nor libclang.
+#[cfg(feature = "bindings")]
+fn bindings() {
+    println!("cargo:rerun-if-changed=cuda/cohop.h");
+    bindgen::Builder::default()
+        .header("cuda/cohop.h")
+        .allowlist_function("cohop_.*")
+        .allowlist_type("cohop_.*")
+        .newtype_enum("cohop_.*")
+        .anon_fields_prefix("field")
+        .allowlist_var("COHOP_.*")
+        .merge_extern_blocks(true)
+        .raw_line("#![allow(missing_docs, non_camel_case_types, clippy::pub_underscore_fields)]")
+        .generate()
+        .expect("bindings of cuda/cohop.h")
+        .write_to_file("src/device/cuda/ffi.rs")
+        .expect("src/device/cuda/ffi.rs");
+}

@@ -1,0 +1,99 @@
+// The C interface of the kernels, bound by bindgen (src/device/cuda/ffi.rs).
+//
+// Every launcher returns 0 or an error code: a cudaError_t, one of the emulator's from 10001, or COHOP_ERROR_*. It
+// never throws, never synchronises, and launches nothing for zero elements. `scalar` names the type behind `void`
+// pointers; contracts are those of the Rust trait that the section names. `add` adds to the output instead of
+// overwriting it. Pointers are to device memory unless something else is said; optional ones may be null.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { COHOP_ERROR_INVALID = 1, COHOP_ERROR_EXCEPTION = 20001 };
+
+typedef enum cohop_dtype { COHOP_F16 = 0, COHOP_BF16 = 1, COHOP_F32 = 2, COHOP_F64 = 3 } cohop_dtype;
+
+// Arrays whose entries kernels check.
+typedef enum cohop_array {
+  COHOP_ARRAY_NONE = 0,
+  COHOP_ARRAY_INDEX = 1,
+  COHOP_ARRAY_LABELS = 2,
+  COHOP_ARRAY_EDGE_TYPE = 3,
+  COHOP_ARRAY_PERMUTATION = 4,
+  COHOP_ARRAY_DST = 5
+} cohop_array;
+
+// The first index out of range; array COHOP_ARRAY_NONE: none. Lies in memory that both host and device can reach.
+typedef struct cohop_status {
+  uint32_t array;
+  uint64_t position;
+  int64_t value;
+  uint64_t limit;
+} cohop_status;
+
+// ---- runtime ----------------------------------------------------------------------------------------------------
+int32_t cohop_device_count(int32_t* count);
+// Static or thread-local text; valid until the thread's next call.
+const char* cohop_error_name(int32_t code);
+const char* cohop_error_message(int32_t code);
+
+// ---- storage (Storage) ------------------------------------------------------------------------------------------
+// out[i] = the n_bytes-wide value at host address `value` (1, 2, 4 or 8 bytes).
+int32_t cohop_fill(uint32_t element_bytes, const void* value, uint64_t n, void* out, void* stream);
+
+// ---- elementwise (Elementwise) ----------------------------------------------------------------------------------
+typedef enum cohop_activation {
+  COHOP_IDENTITY = 0,
+  COHOP_RELU = 1,
+  COHOP_LEAKY_RELU = 2,
+  COHOP_ELU = 3
+} cohop_activation;
+
+int32_t cohop_scale(cohop_dtype scalar, uint64_t n, double alpha, const void* x, void* out, bool add, void* stream);
+int32_t cohop_multiply(cohop_dtype scalar, uint64_t n, const void* x, const void* y, void* out, bool add, void* stream);
+int32_t cohop_add_bias_activate(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* bias,
+                                cohop_activation activation, double slope, void* out, void* stream);
+int32_t cohop_scale_rows(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* factor, const void* x,
+                         void* out, bool add, void* stream);
+int32_t cohop_copy_columns(cohop_dtype scalar, uint64_t rows, uint64_t n_columns, const void* x, uint64_t x_cols,
+                           void* out, uint64_t out_cols, bool add, void* stream);
+int32_t cohop_activate_backward(cohop_dtype scalar, uint64_t n, cohop_activation activation, double slope,
+                                const void* y, void* dx, void* stream);
+int32_t cohop_dropout(cohop_dtype scalar, uint64_t rows, uint64_t cols, uint32_t threshold, double factor,
+                      uint64_t seed, uint64_t stream_number, const uint32_t* row_ids, const void* x, void* out,
+                      void* stream);
+
+// ---- reduce (Elementwise, BatchNorm) ----------------------------------------------------------------------------
+// Parts of the rows that sums over rows have; scratch: [parts, cols] scalars.
+uint64_t cohop_sum_rows_parts(uint64_t rows, uint64_t cols);
+int32_t cohop_sum_rows(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* out,
+                       bool add, void* stream);
+// scratch: [cohop_dot_parts(n)] doubles.
+uint64_t cohop_dot_parts(uint64_t n);
+int32_t cohop_dot(cohop_dtype scalar, uint64_t n, const void* x, const void* y, double* scratch, void* out,
+                  void* stream);
+
+// ---- gather (Gather) --------------------------------------------------------------------------------------------
+
+// ---- spmm (Spmm) ------------------------------------------------------------------------------------------------
+
+// ---- sddmm (Sddmm) ----------------------------------------------------------------------------------------------
+
+// ---- attention (Attention) --------------------------------------------------------------------------------------
+
+// ---- relation (Relation) ----------------------------------------------------------------------------------------
+
+// ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
+
+// ---- loss (Loss) ------------------------------------------------------------------------------------------------
+
+// ---- optimizer (Optimizer) --------------------------------------------------------------------------------------
+
+// ---- sample (Sample) --------------------------------------------------------------------------------------------
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,73 @@
+// One include for every .cu file: CUDA under nvcc, the emulator under g++.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__CUDACC__)
+#include <assert.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+// The kernel may be a template in parentheses: COHOP_LAUNCH((kernel<float>), grid, block, shared, stream, arguments...)
+#define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...) \
+  kernel<<<(grid), (block), (shared), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
+// COHOP_SHARED(float, tile, [32][33]);  COHOP_SHARED(int, count, );
+#define COHOP_SHARED(T, name, dims) __shared__ T name dims
+// The launch's dynamic shared memory.
+#define COHOP_DYNAMIC_SHARED(T, name)                                \
+  extern __shared__ __align__(16) unsigned char cohop_dynamic_[]; \
+  T* name = reinterpret_cast<T*>(cohop_dynamic_)
+
+static inline int32_t cohop_last_error() { return static_cast<int32_t>(cudaGetLastError()); }
+#else
+#include "emulate/emulate.h"
+#endif
+
+#include "cohop.h"
+
+// The body of a launcher: nothing is thrown into the caller.
+#define COHOP_LAUNCHER(body)        \
+  try {                             \
+    body                            \
+  } catch (...) {                   \
+    return COHOP_ERROR_EXCEPTION;   \
+  }
+
+namespace cohop {
+
+constexpr unsigned FULL = 0xffffffffu;
+
+/// Threads of a block, unless a kernel says otherwise.
+constexpr int BLOCK = 256;
+
+/// Blocks for n threads of a grid-stride loop: enough to fill any device, few enough to start fast.
+inline unsigned grid_for(uint64_t n, unsigned block = BLOCK) {
+  const uint64_t blocks = (n + block - 1) / block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
+}
+
+/// Position and step of a thread in a grid-stride loop.
+__device__ __forceinline__ uint64_t grid_thread() { return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ uint64_t grid_threads() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
+
+/// Calls body(0.0f) or body(0.0): the scalar that a device computes in.
+template <class Body>
+int32_t with_scalar(cohop_dtype dtype, Body body) {
+  switch (dtype) {
+    case COHOP_F32: return body(0.0f);
+    case COHOP_F64: return body(0.0);
+    default: return COHOP_ERROR_INVALID;
+  }
+}
+
+/// The first index out of range that any kernel meets is kept; the host looks after it has waited for the device.
+__device__ inline void report(cohop_status* status, uint32_t array, uint64_t position, int64_t value, uint64_t limit) {
+  if (atomicCAS(&status->array, 0u, array) == 0u) {
+    status->position = position;
+    status->value = value;
+    status->limit = limit;
+  }
+}
+
+}  // namespace cohop

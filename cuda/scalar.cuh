@@ -1,0 +1,55 @@
+// Scalars, their vectors, and the conversions between them.
+#pragma once
+#include "gpu.h"
+
+namespace cohop {
+
+/// N values that are loaded and stored at once; addresses must be multiples of its size.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+/// Values of a 16-byte access.
+template <class T>
+constexpr int PACK = 16 / sizeof(T);
+
+template <int N, class T>
+__device__ __forceinline__ Pack<T, N> load(const T* x) {
+  return *reinterpret_cast<const Pack<T, N>*>(x);
+}
+
+template <int N, class T>
+__device__ __forceinline__ void store(T* out, const Pack<T, N>& values) {
+  *reinterpret_cast<Pack<T, N>*>(out) = values;
+}
+
+/// Whether rows of `cols` elements that start at these addresses can be read 16 bytes at a time.
+template <class T, class... Pointers>
+bool packs(uint64_t cols, Pointers... pointers) {
+  return cols % PACK<T> == 0 && ((reinterpret_cast<uintptr_t>(pointers) | ...) % 16 == 0);
+}
+
+/// out (= | +=) value
+template <class T>
+__device__ __forceinline__ void write(T& out, T value, bool add) {
+  out = add ? out + value : value;
+}
+
+// Stored feature elements, widened to what the device computes in.
+template <class S> __device__ __forceinline__ S widen(float x) { return static_cast<S>(x); }
+template <class S> __device__ __forceinline__ S widen(double x) { return static_cast<S>(x); }
+template <class S> __device__ __forceinline__ S widen(__half x) { return static_cast<S>(__half2float(x)); }
+template <class S> __device__ __forceinline__ S widen(__nv_bfloat16 x) { return static_cast<S>(__bfloat162float(x)); }
+
+// Functions of the scalar's own precision.
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
+__device__ __forceinline__ float exponential_minus_one(float x) { return expm1f(x); }
+__device__ __forceinline__ double exponential_minus_one(double x) { return expm1(x); }
+__device__ __forceinline__ float logarithm(float x) { return logf(x); }
+__device__ __forceinline__ double logarithm(double x) { return log(x); }
+__device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
+__device__ __forceinline__ double square_root(double x) { return sqrt(x); }
+
+}  // namespace cohop

@@ -1,0 +1,274 @@
+//! Device memory: buffers from a pool, views of them, and the word in which kernels report.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::driver::Driver;
+use super::ffi;
+use crate::device::Element;
+use crate::error::{Error, Result};
+
+/// An address in device memory (or, for the status word, in memory that both sides reach).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address(pub *mut u8);
+
+// SAFETY: an address is a number; what is behind it is accessed by the device, in stream order.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+/// Free blocks by size, so that no step but the first asks the driver for memory.
+///
+/// A block may be used again at once, though kernels that use it may still be queued: what comes next is queued behind
+/// them, in the same stream.
+#[derive(Debug)]
+pub(super) struct Pool {
+    driver: Arc<Driver>,
+    free: Mutex<HashMap<usize, Vec<Address>>>,
+}
+
+impl Pool {
+    pub(super) fn new(driver: Arc<Driver>) -> Self {
+        Pool { driver, free: Mutex::default() }
+    }
+
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// A buffer with unspecified contents.
+    pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CudaBuffer<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&bytes| bytes <= isize::MAX as usize / 2)
+            .ok_or(Error::TooLarge { what: "a buffer", count: len as u64, limit: isize::MAX as u64 / 2 })?;
+        let bytes = Driver::size_class(bytes);
+        let reused = self.free().get_mut(&bytes).and_then(Vec::pop);
+        let address = match reused {
+            Some(address) => address,
+            None if bytes == 0 => Address(std::ptr::without_provenance_mut(Driver::ALIGNMENT)),
+            None => self.driver.allocate(bytes).or_else(|_| {
+                // What the pool holds in other sizes may be what is missing.
+                self.trim()?;
+                self.driver.allocate(bytes)
+            })?,
+        };
+        Ok(CudaBuffer { address, len, bytes, pool: self.clone(), element: PhantomData })
+    }
+
+    fn take_back(&self, address: Address, bytes: usize) {
+        if bytes > 0 {
+            if Driver::POOLED {
+                self.free().entry(bytes).or_default().push(address);
+            } else {
+                // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone; without
+                // pools, the driver runs nothing behind.
+                unsafe { self.driver.free(address, bytes) };
+            }
+        }
+    }
+
+    /// Gives all free blocks back to the driver, after a wait for what may still use them.
+    fn trim(&self) -> Result<()> {
+        self.driver.bind()?;
+        self.driver.synchronize()?;
+        for (bytes, blocks) in self.free().drain() {
+            for address in blocks {
+                // SAFETY: the block came from `allocate` with as many bytes, nobody owns it, and the device is idle.
+                unsafe { self.driver.free(address, bytes) };
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Address>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // On a device that was lost there is nothing to give back.
+        let _ = self.trim();
+    }
+}
+
+/// Owned memory on a CUDA device.
+pub struct CudaBuffer<T> {
+    address: Address,
+    len: usize,
+    bytes: usize,
+    pool: Arc<Pool>,
+    element: PhantomData<T>,
+}
+
+impl<T> CudaBuffer<T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn view(&self) -> CudaView<'_, T> {
+        CudaView { address: self.address, len: self.len, lifetime: PhantomData }
+    }
+
+    pub(super) fn view_mut(&mut self) -> CudaViewMut<'_, T> {
+        CudaViewMut { address: self.address, len: self.len, lifetime: PhantomData }
+    }
+
+    /// The memory, to be handed to a kernel.
+    pub(super) fn pointer(&self) -> *mut T {
+        self.address.0.cast()
+    }
+}
+
+impl<T> Drop for CudaBuffer<T> {
+    fn drop(&mut self) {
+        self.pool.take_back(self.address, self.bytes);
+    }
+}
+
+impl<T> std::fmt::Debug for CudaBuffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CudaBuffer[{} x {}]", self.len, std::any::type_name::<T>())
+    }
+}
+
+/// A shared view of device memory: an address, a length and a lifetime.
+pub struct CudaView<'a, T> {
+    address: Address,
+    len: usize,
+    lifetime: PhantomData<&'a [T]>,
+}
+
+impl<T> Clone for CudaView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for CudaView<'_, T> {}
+
+impl<T> CudaView<'_, T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn pointer(&self) -> *const T {
+        self.address.0.cast()
+    }
+
+    pub(super) fn slice(self, range: Range<usize>) -> Self {
+        let (address, len) = part::<T>(self.address, self.len, range);
+        CudaView { address, len, ..self }
+    }
+}
+
+/// An exclusive view of device memory.
+pub struct CudaViewMut<'a, T> {
+    address: Address,
+    len: usize,
+    lifetime: PhantomData<&'a mut [T]>,
+}
+
+impl<T> CudaViewMut<'_, T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn pointer(&self) -> *mut T {
+        self.address.0.cast()
+    }
+
+    pub(super) fn slice(self, range: Range<usize>) -> Self {
+        let (address, len) = part::<T>(self.address, self.len, range);
+        CudaViewMut { address, len, ..self }
+    }
+}
+
+/// The pointer of an optional view, null if it is absent.
+pub(super) fn pointer_or_null<T>(view: Option<CudaView<'_, T>>) -> *const T {
+    view.map_or(std::ptr::null(), |view| view.pointer())
+}
+
+/// Address and length of a part; panics if it is not inside.
+fn part<T>(address: Address, len: usize, range: Range<usize>) -> (Address, usize) {
+    assert!(range.start <= range.end && range.end <= len, "{range:?} is not inside 0..{len}");
+    (Address(address.0.wrapping_add(range.start * size_of::<T>())), range.len())
+}
+
+/// The word in which kernels report the first index out of range; in memory that both sides reach.
+pub(super) struct Status {
+    driver: Arc<Driver>,
+    address: Address,
+}
+
+impl Status {
+    pub(super) fn new(driver: &Arc<Driver>) -> Result<Self> {
+        let address = driver.allocate_shared(size_of::<ffi::cohop_status>())?;
+        let status = Status { driver: driver.clone(), address };
+        // SAFETY: the memory is large enough and no kernel has it yet.
+        unsafe { status.pointer().write(NOTHING) };
+        Ok(status)
+    }
+
+    pub(super) fn pointer(&self) -> *mut ffi::cohop_status {
+        self.address.0.cast()
+    }
+
+    /// What kernels reported since the last time; to be called while none runs.
+    pub(super) fn check(&self) -> Result<()> {
+        // SAFETY: the memory is valid as long as `self`, and the host may read and write it while no kernel runs. It
+        // is read as volatile because the device writes it.
+        let status = unsafe {
+            let status = self.pointer().read_volatile();
+            if status.array != 0 {
+                self.pointer().write_volatile(NOTHING);
+            }
+            status
+        };
+        let array = match ffi::cohop_array(status.array) {
+            ffi::cohop_array::COHOP_ARRAY_NONE => return Ok(()),
+            ffi::cohop_array::COHOP_ARRAY_LABELS => "labels",
+            ffi::cohop_array::COHOP_ARRAY_EDGE_TYPE => "edge_type",
+            ffi::cohop_array::COHOP_ARRAY_PERMUTATION => "permutation",
+            ffi::cohop_array::COHOP_ARRAY_DST => "dst",
+            _ => "index",
+        };
+        Err(Error::IndexOutOfRange {
+            array,
+            position: status.position,
+            value: status.value,
+            limit: status.limit,
+        })
+    }
+}
+
+const NOTHING: ffi::cohop_status = ffi::cohop_status { array: 0, position: 0, value: 0, limit: 0 };
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        if self.driver.bind().and_then(|_| self.driver.synchronize()).is_ok() {
+            // SAFETY: allocated by `allocate_shared` with as many bytes, and the device is idle.
+            unsafe { self.driver.free_shared(self.address, size_of::<ffi::cohop_status>()) };
+        }
+    }
+}

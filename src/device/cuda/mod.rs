@@ -1,0 +1,233 @@
+//! The CUDA device: hand-written kernels (`cuda/*.cu`) on one GPU, in streams.
+//!
+//! Work is given to the device's stream and runs behind the caller; only [`Storage::download`] and
+//! [`Storage::synchronize`] wait. Kernels that meet an index out of range skip it and say so in a word that these two
+//! look at: there the error comes up, with the array's name, position and value.
+//!
+//! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
+//! product. [`Cuda`] is the same in both builds; they differ in `driver`.
+
+mod elementwise;
+#[allow(unsafe_code)]
+mod ffi;
+mod memory;
+#[cfg(test)]
+pub(crate) mod testing;
+
+#[cfg(feature = "cuda")]
+#[path = "driver.rs"]
+mod driver;
+#[cfg(feature = "emulate")]
+#[path = "driver_emulated.rs"]
+mod driver;
+
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use crate::device::{CpuBuffer, Dtype, Element, FeatureElement, Scalar, Storage, Write};
+use crate::error::{Error, Result, check_length};
+
+use driver::Driver;
+pub use memory::{CudaBuffer, CudaView, CudaViewMut};
+use memory::{Pool, Status};
+
+/// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.
+pub struct Cuda<S: Scalar = f32> {
+    shared: Arc<Shared>,
+    scalar: PhantomData<S>,
+}
+
+struct Shared {
+    pool: Arc<Pool>,
+    status: Status,
+    /// The first error after which the context cannot be used any more.
+    lost: OnceLock<String>,
+}
+
+impl<S: Scalar> Cuda<S> {
+    /// Opens the GPU number `ordinal`. Without a driver or a GPU: [`Error::Unavailable`].
+    pub fn new(ordinal: usize) -> Result<Self> {
+        let driver = Arc::new(Driver::open(ordinal)?);
+        let status = Status::new(&driver)?;
+        let shared = Shared { pool: Arc::new(Pool::new(driver)), status, lost: OnceLock::new() };
+        Ok(Cuda { shared: Arc::new(shared), scalar: PhantomData })
+    }
+
+    fn driver(&self) -> &Driver {
+        self.shared.pool.driver()
+    }
+
+    /// The stream for launchers, after the device was made the calling thread's.
+    fn stream(&self) -> Result<*mut c_void> {
+        if let Some(what) = self.shared.lost.get() {
+            let message = ": nothing more can run on this device until the process ends".into();
+            return Err(Error::Device { operation: "use", code: 0, name: what.clone(), message });
+        }
+        self.driver().bind()
+    }
+
+    /// The error that a launcher's code stands for.
+    fn check(&self, operation: &'static str, code: i32) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: both functions return null or text that ends with a zero and is valid until this thread's next
+        // call, and `text` copies it.
+        let (name, message) =
+            unsafe { (text(ffi::cohop_error_name(code)), text(ffi::cohop_error_message(code))) };
+        if is_sticky(code) {
+            let _ = self.shared.lost.set(format!("{name} in {operation}"));
+        }
+        let message = if message.is_empty() { message } else { format!(": {message}") };
+        Err(Error::Device { operation, code, name, message })
+    }
+
+    /// Where kernels report indices out of range.
+    fn status(&self) -> *mut ffi::cohop_status {
+        self.shared.status.pointer()
+    }
+
+    /// Device memory for a kernel's own use, given back when dropped.
+    fn scratch<T: Element>(&self, len: usize) -> Result<CudaBuffer<T>> {
+        self.shared.pool.allocate(len)
+    }
+}
+
+/// The text at `pointer`; empty if it is null.
+///
+/// # Safety
+/// `pointer` is null or points to text that ends with a zero.
+unsafe fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, and the caller's promise.
+    unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
+}
+
+/// Errors after which a CUDA context is lost.
+fn is_sticky(code: i32) -> bool {
+    cfg!(feature = "cuda") && matches!(code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721)
+}
+
+/// A launcher's name for a floating-point type.
+const fn dtype<T: FeatureElement>() -> ffi::cohop_dtype {
+    match T::DTYPE {
+        Dtype::F16 => ffi::cohop_dtype::COHOP_F16,
+        Dtype::Bf16 => ffi::cohop_dtype::COHOP_BF16,
+        Dtype::F32 => ffi::cohop_dtype::COHOP_F32,
+        Dtype::F64 => ffi::cohop_dtype::COHOP_F64,
+    }
+}
+
+/// Whether a launcher adds.
+fn adds(write: Write) -> bool {
+    write == Write::Add
+}
+
+impl<S: Scalar> Clone for Cuda<S> {
+    fn clone(&self) -> Self {
+        Cuda { shared: self.shared.clone(), scalar: PhantomData }
+    }
+}
+
+impl<S: Scalar> std::fmt::Debug for Cuda<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl<S: Scalar> Storage for Cuda<S> {
+    type Scalar = S;
+    type Buffer<T: Element> = CudaBuffer<T>;
+    type View<'a, T: Element> = CudaView<'a, T>;
+    type ViewMut<'a, T: Element> = CudaViewMut<'a, T>;
+
+    fn describe(&self) -> String {
+        format!("{}, {}", self.driver().describe(), std::any::type_name::<S>())
+    }
+
+    fn allocate<T: Element>(&self, len: usize) -> Result<CudaBuffer<T>> {
+        self.scratch(len)
+    }
+
+    fn upload<T: Element>(&self, host: &[T]) -> Result<CudaBuffer<T>> {
+        self.stream()?;
+        let mut buffer = self.scratch::<T>(host.len())?;
+        let to = Self::view_mut(&mut buffer).pointer().cast();
+        // SAFETY: both hold `host.len()` elements; the copy of pageable memory is staged before this returns.
+        unsafe { self.driver().copy_to_device(host.as_ptr().cast(), to, size_of_val(host))? };
+        Ok(buffer)
+    }
+
+    fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CudaBuffer<T>> {
+        self.upload(&host)
+    }
+
+    fn download<T: Element>(&self, view: CudaView<'_, T>) -> Result<Vec<T>> {
+        self.stream()?;
+        let mut host = vec![T::zeroed(); view.len()];
+        // SAFETY: both hold `view.len()` elements, and `host` lives until the copy is done.
+        unsafe {
+            self.driver().copy_to_host(
+                view.pointer().cast(),
+                host.as_mut_ptr().cast(),
+                size_of_val(&host[..]),
+            )?;
+        }
+        self.synchronize()?;
+        Ok(host)
+    }
+
+    fn fill<T: Element>(&self, value: T, out: CudaViewMut<'_, T>) -> Result<()> {
+        let (stream, from) = (self.stream()?, (&raw const value).cast());
+        let bytes = size_of::<T>() as u32;
+        // SAFETY: `out` is exclusive and holds `out.len()` elements of that many bytes.
+        let code = unsafe { ffi::cohop_fill(bytes, from, out.len() as u64, out.pointer().cast(), stream) };
+        self.check("fill", code)
+    }
+
+    fn copy<T: Element>(&self, x: CudaView<'_, T>, out: CudaViewMut<'_, T>) -> Result<()> {
+        check_length("out", out.len(), x.len())?;
+        self.stream()?;
+        let bytes = x.len() * size_of::<T>();
+        // SAFETY: both hold `x.len()` elements, and `out` is exclusive, so they do not overlap.
+        unsafe { self.driver().copy_on_device(x.pointer().cast(), out.pointer().cast(), bytes) }
+    }
+
+    fn len<T: Element>(buffer: &CudaBuffer<T>) -> usize {
+        buffer.len()
+    }
+
+    fn view<T: Element>(buffer: &CudaBuffer<T>) -> CudaView<'_, T> {
+        buffer.view()
+    }
+
+    fn view_mut<T: Element>(buffer: &mut CudaBuffer<T>) -> CudaViewMut<'_, T> {
+        buffer.view_mut()
+    }
+
+    fn slice<'a, T: Element>(view: Self::View<'a, T>, range: Range<usize>) -> Self::View<'a, T> {
+        view.slice(range)
+    }
+
+    fn slice_mut<'a, T: Element>(view: Self::ViewMut<'a, T>, range: Range<usize>) -> Self::ViewMut<'a, T> {
+        view.slice(range)
+    }
+
+    fn view_len<T: Element>(view: &CudaView<'_, T>) -> usize {
+        view.len()
+    }
+
+    fn view_mut_len<T: Element>(view: &CudaViewMut<'_, T>) -> usize {
+        view.len()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream()?;
+        self.driver().synchronize()?;
+        self.shared.status.check()
+    }
+}
