@@ -10,7 +10,10 @@
 mod elementwise;
 #[allow(unsafe_code)]
 mod ffi;
+mod gather;
 mod memory;
+mod sddmm;
+mod spmm;
 #[cfg(test)]
 pub(crate) mod testing;
 
