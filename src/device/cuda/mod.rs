@@ -10,6 +10,7 @@
 mod elementwise;
 #[allow(unsafe_code)]
 mod ffi;
+mod gemm;
 mod memory;
 #[cfg(test)]
 pub(crate) mod testing;
