@@ -196,7 +196,7 @@ impl Driver {
 
 /// A point in a stream.
 #[derive(Debug)]
-pub(super) struct Event(CudaEvent);
+pub struct Event(CudaEvent);
 
 impl Event {
     /// Whether the stream has passed it.

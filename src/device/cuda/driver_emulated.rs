@@ -125,7 +125,7 @@ impl Driver {
 
 /// A point in a stream that runs at once: always passed.
 #[derive(Debug)]
-pub(super) struct Event;
+pub struct Event;
 
 impl Event {
     pub(super) fn is_done(&self) -> bool {
