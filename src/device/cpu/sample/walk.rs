@@ -1,11 +1,11 @@
 //! PinSAGE's random walks: which vertices are visited most.
 
-use crate::graph::Graph;
+use crate::graph::InEdges;
 use crate::rng::{Purpose, bounded, uniform};
 
 /// Walks against the in-edges, and the vertices that they visit.
 pub(super) struct Walks<'w> {
-    pub(super) graph: &'w Graph,
+    pub(super) graph: InEdges<'w>,
     pub(super) seed: u64,
     pub(super) layer: u32,
     pub(super) walks: u32,
@@ -49,7 +49,7 @@ impl Walks<'_> {
                 if uniform(self.seed, restart, counter) < self.restart {
                     at = vertex;
                 }
-                let neighbors = self.graph.in_neighbors(at);
+                let neighbors = self.graph.sources(at);
                 if neighbors.is_empty() {
                     break;
                 }
