@@ -116,6 +116,10 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// The elements of `view` on the host; waits for the device.
     fn download<T: Element>(&self, view: Self::View<'_, T>) -> Result<Vec<T>>;
 
+    /// The elements themselves, where the device's memory is the host's; elsewhere they are to be
+    /// [downloaded](Storage::download).
+    fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]>;
+
     /// `out[i] = value`.
     fn fill<T: Element>(&self, value: T, out: Self::ViewMut<'_, T>) -> Result<()>;
 

@@ -24,6 +24,7 @@ use crate::error::{Result, check_length};
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
+pub(crate) use sample::{LaborPeers, share};
 
 /// The CPU, computing in `f32` or `f64`. Clones share one memory pool.
 ///
@@ -107,6 +108,10 @@ impl<S: Scalar> Storage for Cpu<S> {
 
     fn download<T: Element>(&self, view: &[T]) -> Result<Vec<T>> {
         Ok(view.to_vec())
+    }
+
+    fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]> {
+        Some(view)
     }
 
     fn fill<T: Element>(&self, value: T, out: &mut [T]) -> Result<()> {

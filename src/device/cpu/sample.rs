@@ -24,7 +24,7 @@ use self::prefetch::prefetch;
 use self::relabel::Relabel;
 use crate::device::cpu::CpuBuffer;
 use crate::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_length};
 use crate::graph::{Graph, InEdges};
 use crate::rng::{Purpose, Variates};
 
@@ -129,8 +129,24 @@ impl<S: Scalar> Cpu<S> {
     ) -> Result<SampledBlock<Self>> {
         check(graph, dst, spec, variates)?;
         let by_table = graph.n_vertices <= relabel::MAX_STAMPED_VERTICES;
-        let job = Job { graph, dst, spec, variates, layer };
+        let job = Job { graph, dst, spec, variates, layer, walked: None };
         self.shared.workspaces.with(|workspace| sample(self, workspace, by_table, &job, peers))
+    }
+
+    /// The block of random walks whose visits are known: `walked: [dst.len()]`.
+    pub(crate) fn sample_walked(
+        &self,
+        graph: InEdges<'_>,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        walked: &[Vec<u32>],
+    ) -> Result<SampledBlock<Self>> {
+        check(graph, dst, spec, variates)?;
+        check_length("visits", walked.len(), dst.len())?;
+        let by_table = graph.n_vertices <= relabel::MAX_STAMPED_VERTICES;
+        let job = Job { graph, dst, spec, variates, layer: 0, walked: Some(walked) };
+        self.shared.workspaces.with(|workspace| sample(self, workspace, by_table, &job, &mut Alone))
     }
 }
 
@@ -141,6 +157,8 @@ struct Job<'a> {
     spec: &'a SampleSpec,
     variates: &'a Variates,
     layer: u32,
+    /// By destination, the visits of random walks, if they were walked elsewhere.
+    walked: Option<&'a [Vec<u32>]>,
 }
 
 /// Everything that can be wrong but for repeated destinations, which relabelling finds.
@@ -290,7 +308,7 @@ fn fill_lists(
     plan: &labor::Plan,
     indptr: &mut [u32],
 ) -> Result<()> {
-    let &Job { graph, dst, spec, variates, layer } = job;
+    let &Job { graph, dst, spec, variates, layer, .. } = job;
     let indices = graph.indices;
     let fanout = spec.fanout as u64;
     let seed = variates.seed();
@@ -306,7 +324,9 @@ fn fill_lists(
         Method::Walk { walks, length, restart } => {
             let Scratch { visits, ranking, weight, .. } = scratch;
             let fanout = spec.fanout;
-            let walks = walk::Walks { graph, seed, layer, walks, length, restart, fanout, visits, ranking };
+            let walked = job.walked;
+            let walks =
+                walk::Walks { graph, seed, layer, walks, length, restart, fanout, visits, ranking, walked };
             lists.walk_rows(dst, relabel, walks, weight, indptr)
         }
         Method::Full => pick_by!(pick::All),
@@ -449,7 +469,7 @@ impl Lists {
         indptr[0] = 0;
         for (row, &vertex) in dst.iter().enumerate() {
             self.sources.clear();
-            walks.neighbors(vertex, &mut self.sources, weight);
+            walks.neighbors(row, vertex, &mut self.sources, weight);
             check_edges(self.indices.len() as u64 + self.sources.len() as u64)?;
             self.append_sources(relabel);
             indptr[row + 1] = self.indices.len() as u32;

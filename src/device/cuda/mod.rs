@@ -217,6 +217,10 @@ impl<S: Scalar> Storage for Cuda<S> {
         Ok(host)
     }
 
+    fn as_host<'a, T: Element>(_: Self::View<'a, T>) -> Option<&'a [T]> {
+        None
+    }
+
     fn fill<T: Element>(&self, value: T, out: CudaViewMut<'_, T>) -> Result<()> {
         let (stream, from) = (self.stream()?, (&raw const value).cast());
         let bytes = size_of::<T>() as u32;
