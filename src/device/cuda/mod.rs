@@ -7,11 +7,14 @@
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
 //! product. [`Cuda`] is the same in both builds; they differ in `driver`.
 
+mod batch_norm;
 mod elementwise;
 #[allow(unsafe_code)]
 mod ffi;
 mod gemm;
+mod loss;
 mod memory;
+mod optimizer;
 #[cfg(test)]
 pub(crate) mod testing;
 
