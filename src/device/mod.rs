@@ -40,6 +40,7 @@ pub(crate) use elementwise::{check_columns, check_probability};
 pub use gather::Gather;
 pub(crate) use gather::{check_gather, check_scatter_add};
 pub use gemm::Gemm;
+pub(crate) use gemm::check_gemm;
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};

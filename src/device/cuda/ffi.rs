@@ -21,6 +21,7 @@ impl cohop_array {
     pub const COHOP_ARRAY_EDGE_TYPE: cohop_array = cohop_array(3);
     pub const COHOP_ARRAY_PERMUTATION: cohop_array = cohop_array(4);
     pub const COHOP_ARRAY_DST: cohop_array = cohop_array(5);
+    pub const COHOP_ARRAY_ASCENDING: cohop_array = cohop_array(6);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -51,6 +52,33 @@ impl cohop_activation {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_activation(pub ::std::os::raw::c_uint);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_adam {
+    pub decay: f64,
+    pub shrink: f64,
+    pub epsilon: f64,
+    pub beta1: f64,
+    pub rest1: f64,
+    pub beta2: f64,
+    pub rest2: f64,
+    pub rate: f64,
+    pub correction2: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_adam"][::std::mem::size_of::<cohop_adam>() - 72usize];
+    ["Alignment of cohop_adam"][::std::mem::align_of::<cohop_adam>() - 8usize];
+    ["Offset of field: cohop_adam::decay"][::std::mem::offset_of!(cohop_adam, decay) - 0usize];
+    ["Offset of field: cohop_adam::shrink"][::std::mem::offset_of!(cohop_adam, shrink) - 8usize];
+    ["Offset of field: cohop_adam::epsilon"][::std::mem::offset_of!(cohop_adam, epsilon) - 16usize];
+    ["Offset of field: cohop_adam::beta1"][::std::mem::offset_of!(cohop_adam, beta1) - 24usize];
+    ["Offset of field: cohop_adam::rest1"][::std::mem::offset_of!(cohop_adam, rest1) - 32usize];
+    ["Offset of field: cohop_adam::beta2"][::std::mem::offset_of!(cohop_adam, beta2) - 40usize];
+    ["Offset of field: cohop_adam::rest2"][::std::mem::offset_of!(cohop_adam, rest2) - 48usize];
+    ["Offset of field: cohop_adam::rate"][::std::mem::offset_of!(cohop_adam, rate) - 56usize];
+    ["Offset of field: cohop_adam::correction2"][::std::mem::offset_of!(cohop_adam, correction2) - 64usize];
+};
 unsafe extern "C" {
     pub fn cohop_device_count(count: *mut i32) -> i32;
     pub fn cohop_error_name(code: i32) -> *const ::std::os::raw::c_char;
@@ -272,6 +300,124 @@ unsafe extern "C" {
         y: *const ::std::os::raw::c_void,
         out: *mut ::std::os::raw::c_void,
         add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sum_squared_deviation(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        center: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_inverse_square_root(
+        scalar: cohop_dtype,
+        n: u64,
+        x: *const ::std::os::raw::c_void,
+        factor: f64,
+        epsilon: f64,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_normalize(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        mean: *const ::std::os::raw::c_void,
+        inverse_std: *const ::std::os::raw::c_void,
+        gain: *const ::std::os::raw::c_void,
+        bias: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_normalize_backward_parameters(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        mean: *const ::std::os::raw::c_void,
+        inverse_std: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        dgain: *mut ::std::os::raw::c_void,
+        dbias: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_normalize_backward(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        mean: *const ::std::os::raw::c_void,
+        inverse_std: *const ::std::os::raw::c_void,
+        gain: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        dgain: *const ::std::os::raw::c_void,
+        dbias: *const ::std::os::raw::c_void,
+        share: f64,
+        dx: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_log_softmax_nll(
+        scalar: cohop_dtype,
+        rows: u64,
+        n_class: u64,
+        logits: *const ::std::os::raw::c_void,
+        labels: *const i32,
+        lse: *mut ::std::os::raw::c_void,
+        loss: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_log_softmax_nll_backward(
+        scalar: cohop_dtype,
+        rows: u64,
+        n_class: u64,
+        logits: *const ::std::os::raw::c_void,
+        labels: *const i32,
+        lse: *const ::std::os::raw::c_void,
+        factor: f64,
+        dloss: *const ::std::os::raw::c_void,
+        dlogits: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_adam_step(
+        scalar: cohop_dtype,
+        n: u64,
+        step: *const cohop_adam,
+        grad: *const ::std::os::raw::c_void,
+        first_moment: *mut ::std::os::raw::c_void,
+        second_moment: *mut ::std::os::raw::c_void,
+        parameter: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_adam_rows(
+        scalar: cohop_dtype,
+        n: u64,
+        rows: u64,
+        dim: u64,
+        step: *const cohop_adam,
+        index: *const u32,
+        grad: *const ::std::os::raw::c_void,
+        first_moment: *mut ::std::os::raw::c_void,
+        second_moment: *mut ::std::os::raw::c_void,
+        parameter: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sgd_step(
+        scalar: cohop_dtype,
+        n: u64,
+        lr: f64,
+        momentum: f64,
+        weight_decay: f64,
+        grad: *const ::std::os::raw::c_void,
+        velocity: *mut ::std::os::raw::c_void,
+        parameter: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
 }

@@ -4,6 +4,7 @@
 
 mod dense;
 mod elementwise;
+mod gemm;
 mod naive;
 mod rows;
 mod sparse;
