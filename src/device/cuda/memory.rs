@@ -251,6 +251,7 @@ impl Status {
             ffi::cohop_array::COHOP_ARRAY_EDGE_TYPE => "edge_type",
             ffi::cohop_array::COHOP_ARRAY_PERMUTATION => "permutation",
             ffi::cohop_array::COHOP_ARRAY_DST => "dst",
+            ffi::cohop_array::COHOP_ARRAY_INDPTR => "indptr",
             _ => "index",
         };
         Err(Error::IndexOutOfRange {
