@@ -35,7 +35,7 @@ fn config(kind: ModelKind, workers: usize) -> TrainConfig {
 
 fn epoch(c: &mut Criterion) {
     let dataset = dataset();
-    let preparer = Preparer::<f32>::new(dataset.clone(), false);
+    let preparer = Preparer::new(Cpu::<f32>::new(), dataset.clone(), false);
     let sampler = preparer.sampler(config(ModelKind::Sage, 0).sampler).unwrap();
     let batches = Batches::new(dataset.train_idx.clone(), BATCH, 0).unwrap();
     let prepare = || {

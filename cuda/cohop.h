@@ -24,7 +24,8 @@ typedef enum cohop_array {
   COHOP_ARRAY_EDGE_TYPE = 3,
   COHOP_ARRAY_PERMUTATION = 4,
   COHOP_ARRAY_DST = 5,
-  COHOP_ARRAY_INDPTR = 6
+  COHOP_ARRAY_ASCENDING = 6,  // an index that is not above the one before it, which `limit` then is
+  COHOP_ARRAY_INDPTR = 7
 } cohop_array;
 
 // The first index out of range; array COHOP_ARRAY_NONE: none. Lies in memory that both host and device can reach.
@@ -68,7 +69,7 @@ int32_t cohop_dropout(cohop_dtype scalar, uint64_t rows, uint64_t cols, uint32_t
                       void* stream);
 
 // ---- reduce (Elementwise, BatchNorm) ----------------------------------------------------------------------------
-// Parts of the rows that sums over rows have; scratch: [parts, cols] scalars.
+// Parts of the rows that sums over rows have; scratch: [cols, parts] scalars.
 uint64_t cohop_sum_rows_parts(uint64_t rows, uint64_t cols);
 int32_t cohop_sum_rows(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* out,
                        bool add, void* stream);
@@ -160,10 +161,52 @@ int32_t cohop_head_dot_backward_vector(cohop_dtype scalar, uint64_t rows, uint64
 // ---- relation (Relation) ----------------------------------------------------------------------------------------
 
 // ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
+// Scratch of the sums: for each output [cols, cohop_sum_rows_parts(rows, cols)] scalars.
+int32_t cohop_sum_squared_deviation(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* center,
+                                    void* scratch, void* out, void* stream);
+int32_t cohop_inverse_square_root(cohop_dtype scalar, uint64_t n, const void* x, double factor, double epsilon,
+                                  void* out, void* stream);
+int32_t cohop_normalize(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* mean,
+                        const void* inverse_std, const void* gain, const void* bias, void* out, void* stream);
+int32_t cohop_normalize_backward_parameters(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x,
+                                            const void* mean, const void* inverse_std, const void* dout, void* scratch,
+                                            void* dgain, void* dbias, void* stream);
+// share: 1 / n_total, or 0 where the statistics were constants.
+int32_t cohop_normalize_backward(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* mean,
+                                 const void* inverse_std, const void* gain, const void* dout, const void* dgain,
+                                 const void* dbias, double share, void* dx, void* stream);
 
 // ---- loss (Loss) ------------------------------------------------------------------------------------------------
+int32_t cohop_log_softmax_nll(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* logits,
+                              const int32_t* labels, void* lse, void* loss, cohop_status* status, void* stream);
+int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* logits,
+                                       const int32_t* labels, const void* lse, double factor, const void* dloss,
+                                       void* dlogits, cohop_status* status, void* stream);
 
 // ---- optimizer (Optimizer) --------------------------------------------------------------------------------------
+// m = beta1 m + rest1 g, v = beta2 v + rest2 g^2, parameter = shrink parameter - rate m / (sqrt(correction2 v) + epsilon)
+// with g = grad + decay parameter.
+typedef struct cohop_adam {
+  double decay;
+  double shrink;
+  double epsilon;
+  double beta1;
+  double rest1;
+  double beta2;
+  double rest2;
+  double rate;
+  double correction2;
+} cohop_adam;
+
+// step: on the host.
+int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n, const cohop_adam* step, const void* grad, void* first_moment,
+                        void* second_moment, void* parameter, void* stream);
+// n rows of the gradient, for those of the parameter, [rows, dim], that `index` says.
+int32_t cohop_adam_rows(cohop_dtype scalar, uint64_t n, uint64_t rows, uint64_t dim, const cohop_adam* step,
+                        const uint32_t* index, const void* grad, void* first_moment, void* second_moment,
+                        void* parameter, cohop_status* status, void* stream);
+int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentum, double weight_decay,
+                       const void* grad, void* velocity, void* parameter, void* stream);
 
 // ---- sample (Sample) --------------------------------------------------------------------------------------------
 

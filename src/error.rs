@@ -118,6 +118,12 @@ pub enum Error {
         /// How to get it.
         remedy: String,
     },
+    /// No GPU can be used.
+    #[error("no CUDA device: {reason}")]
+    NoCudaDevice {
+        /// Why not.
+        reason: String,
+    },
     /// A GPU, its driver or a kernel on it failed.
     #[error("{operation} failed on the device: {name} ({code}){message}")]
     Device {

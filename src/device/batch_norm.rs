@@ -4,7 +4,7 @@
 //! statistics up in between.
 
 use crate::device::{Matrix, MatrixMut, Storage};
-use crate::error::Result;
+use crate::error::{Result, check_length};
 
 /// Batch normalisation over rows, per column.
 pub trait BatchNorm: Storage {
@@ -65,4 +65,9 @@ pub trait BatchNorm: Storage {
         n_total: usize,
         dx: MatrixMut<'_, Self>,
     ) -> Result<()>;
+}
+
+/// `Ok` if every vector has an element per column; given by names and lengths.
+pub(crate) fn check_vectors<const N: usize>(cols: usize, vectors: [(&'static str, usize); N]) -> Result<()> {
+    vectors.into_iter().try_for_each(|(name, len)| check_length(name, len, cols))
 }

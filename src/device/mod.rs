@@ -39,6 +39,7 @@ pub use elementwise::{Activation, Elementwise};
 pub(crate) use elementwise::{check_columns, check_probability};
 pub use gather::Gather;
 pub use gemm::Gemm;
+pub(crate) use gemm::check_gemm;
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};

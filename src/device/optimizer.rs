@@ -1,7 +1,7 @@
 //! Kernel family *optimizer*: one fused pass over a parameter, its gradient and its state.
 
-use crate::device::{Matrix, MatrixMut, Storage};
-use crate::error::Result;
+use crate::device::{Matrix, MatrixMut, Scalar, Storage, check_matrix, check_matrix_mut};
+use crate::error::{Error, Result, check_length};
 
 /// The constants of one Adam step (Kingma & Ba 2015; decoupled decay: Loshchilov & Hutter 2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,4 +71,55 @@ pub trait Optimizer: Storage {
         velocity: Self::ViewMut<'_, Self::Scalar>,
         parameter: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
+}
+
+/// What an Adam step calculates with: computed in f64 and rounded once.
+pub(crate) struct AdamConstants<S> {
+    pub decay: S,
+    pub shrink: S,
+    pub epsilon: S,
+    pub beta1: S,
+    pub rest1: S,
+    pub beta2: S,
+    pub rest2: S,
+    pub rate: S,
+    pub correction2: S,
+}
+
+impl<S: Scalar> AdamConstants<S> {
+    pub(crate) fn new(step: AdamStep) -> Result<Self> {
+        if step.step == 0 {
+            return Err(Error::invalid("step", 0, "a number from 1: it corrects the moments' bias"));
+        }
+        let bias_correction = |beta: f64| 1.0 - beta.powf(step.step as f64);
+        let (decay, shrink) =
+            if step.decoupled { (0.0, 1.0 - step.lr * step.weight_decay) } else { (step.weight_decay, 1.0) };
+        Ok(AdamConstants {
+            decay: S::from_f64(decay),
+            shrink: S::from_f64(shrink),
+            epsilon: S::from_f64(step.epsilon),
+            beta1: S::from_f64(step.beta1),
+            rest1: S::from_f64(1.0 - step.beta1),
+            beta2: S::from_f64(step.beta2),
+            rest2: S::from_f64(1.0 - step.beta2),
+            rate: S::from_f64(step.lr / bias_correction(step.beta1)),
+            correction2: S::from_f64(1.0 / bias_correction(step.beta2)),
+        })
+    }
+}
+
+/// `Ok` if the shapes are those of [`Optimizer::adam_rows`].
+pub(crate) fn check_adam_rows<D: Storage>(
+    index: &D::View<'_, u32>,
+    grad: &Matrix<'_, D>,
+    first_moment: &D::ViewMut<'_, D::Scalar>,
+    second_moment: &D::ViewMut<'_, D::Scalar>,
+    parameter: &MatrixMut<'_, D>,
+) -> Result<()> {
+    check_matrix(grad)?;
+    check_matrix_mut(parameter)?;
+    check_length("index", D::view_len(index), grad.rows)?;
+    check_length("columns of grad", grad.cols, parameter.cols)?;
+    check_length("first_moment", D::view_mut_len(first_moment), parameter.rows * parameter.cols)?;
+    check_length("second_moment", D::view_mut_len(second_moment), parameter.rows * parameter.cols)
 }

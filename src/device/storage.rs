@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::device::cpu::CpuBuffer;
+use crate::device::cpu::{Cpu, CpuBuffer};
 use crate::error::{Error, Result};
 
 /// What a buffer can hold: plain bytes, any bit pattern valid.
@@ -116,6 +116,10 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// The elements of `view` on the host; waits for the device.
     fn download<T: Element>(&self, view: Self::View<'_, T>) -> Result<Vec<T>>;
 
+    /// The elements themselves, where the device's memory is the host's; elsewhere they are to be
+    /// [downloaded](Storage::download).
+    fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]>;
+
     /// `out[i] = value`.
     fn fill<T: Element>(&self, value: T, out: Self::ViewMut<'_, T>) -> Result<()>;
 
@@ -144,7 +148,28 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     fn view_mut_len<T: Element>(view: &Self::ViewMut<'_, T>) -> usize;
 
     /// Waits until all work given to the device is done.
+    ///
+    /// On a device that runs behind its caller, an error that only its data can show (an index out of range) may come
+    /// up in a later call: at the latest in this one or in [`download`](Storage::download).
     fn synchronize(&self) -> Result<()>;
+
+    /// A point in the work given to the device.
+    type Event: Debug + Send + Sync;
+
+    /// A second queue of the same device, whose work (uploads, say) may run beside that of this one.
+    ///
+    /// What it allocates may be used in this queue after a [`wait_for`](Storage::wait_for) an event of the second one,
+    /// and is freed in step with this one.
+    fn beside(&self) -> Result<Self>;
+
+    /// The point up to which this queue has been given work.
+    fn record(&self) -> Result<Self::Event>;
+
+    /// What this queue is given from now on runs after `event`.
+    fn wait_for(&self, event: &Self::Event) -> Result<()>;
+
+    /// A CPU device from whose buffers [`adopt`](Storage::adopt) is fast: for a GPU, of page-locked memory.
+    fn host(&self) -> Cpu<Self::Scalar>;
 }
 
 /// A dense row-major matrix on a device, shared. `data` has exactly `rows * cols` elements.

@@ -8,11 +8,15 @@ use crate::error::{Error, Result, check_length};
 mod build;
 mod degrees;
 mod generate;
+mod in_edges;
+mod partition;
 mod transform;
 
 pub use build::GraphBuilder;
 pub use degrees::DegreeStatistics;
 pub use generate::{Rmat, Sbm, SbmGraph};
+pub(crate) use in_edges::InEdges;
+pub use partition::{MAX_PES, Partition, PartitionMethod, Shard};
 
 /// The least number of rows for which a parallel task is worth its overhead.
 const ROWS_PER_TASK: usize = 4096;

@@ -223,6 +223,18 @@ impl<D: Device> Model<D> {
     ///
     /// `blocks` are in model order: the first one's sources are the rows of `input`.
     pub fn forward(&self, tape: &Tape<D>, blocks: &[Arc<Block<D>>], input: Input<D>) -> Result<Var> {
+        self.forward_between(tape, blocks, input, |_, x| Ok(x))
+    }
+
+    /// [`forward`](Model::forward), where `between(i, x)` makes, of the rows `x` that came out of layer `i - 1`, those
+    /// that layer `i` takes: `[n_src of block i, dim]`.
+    pub fn forward_between(
+        &self,
+        tape: &Tape<D>,
+        blocks: &[Arc<Block<D>>],
+        input: Input<D>,
+        between: impl Fn(usize, Var) -> Result<Var>,
+    ) -> Result<Var> {
         check_length("blocks", blocks.len(), self.layers.len())?;
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Err(Error::invalid("blocks", "empty", "one for each layer"));
@@ -230,8 +242,8 @@ impl<D: Device> Model<D> {
         let mut x = self.drop_out(tape, 0, first, &self.embed(tape, &input)?)?;
         let mut stages = vec![x.clone()];
         for (i, block) in blocks.iter().enumerate() {
-            if i > 0 {
-                x = self.drop_out(tape, i, block, &x)?;
+            if let (true, Input::Dense(rows)) = (i > 0, &x) {
+                x = self.drop_out(tape, i, block, &Input::Dense(between(i, *rows)?))?;
             }
             x = Input::Dense(self.layer(tape, i, block, &x)?);
             stages.push(x.clone());

@@ -3,7 +3,9 @@
 //! In training `mean` and `var` (biased) are the batch's, and the gradient flows through them:
 //! `dx = gain/σ ⊙ (dout − mean(dout) − x̂ ⊙ mean(dout ⊙ x̂))`. In inference they are the running averages.
 
-use super::{BackwardStep, Op, Tape, Var};
+use std::sync::Arc;
+
+use super::{BackwardStep, Op, RowPeers, Tape, Var};
 use crate::device::{Device, Storage, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -36,16 +38,21 @@ impl<D: Device> Tape<D> {
         bias: Var,
         running: [&Tensor<D>; 2],
     ) -> Result<Var> {
-        let [n, dim] = self.shape(x);
+        let [rows, dim] = self.shape(x);
         let device = self.device();
+        let peers = self.peers.as_ref().filter(|_| self.is_training());
+        let n = peers.map_or(Ok(rows), |peers| peers.sum_rows(rows))?;
+        let over_peers = |x: Tensor<D>| peers.map_or_else(|| Ok(x.clone()), |peers| peers.sum(device, &x));
         let (mean, variance, factor, from_batch) = if self.is_training() && n >= 2 {
             let x = self.value(x);
             let mut sum = Tensor::allocate(device, 1, dim)?;
             device.sum_rows(x.matrix(), sum.make_mut(device)?.data, Write::Assign)?;
+            let sum = over_peers(sum)?;
             let mut mean = Tensor::allocate(device, 1, dim)?;
             device.scale(1.0 / n as f64, sum.view(), mean.make_mut(device)?.data, Write::Assign)?;
             let mut squares = Tensor::allocate(device, 1, dim)?;
             device.sum_squared_deviation(x.matrix(), mean.view(), squares.make_mut(device)?.data)?;
+            let squares = over_peers(squares)?;
             let mut variance = Tensor::allocate(device, 1, dim)?;
             let unbiased = 1.0 / (n - 1) as f64;
             device.scale(unbiased, squares.view(), variance.make_mut(device)?.data, Write::Assign)?;
@@ -56,14 +63,17 @@ impl<D: Device> Tape<D> {
         };
         let mut inverse_std = Tensor::allocate(device, 1, dim)?;
         device.inverse_square_root(variance.view(), factor, EPSILON, inverse_std.make_mut(device)?.data)?;
-        self.apply(BatchNorm { mean, inverse_std, from_batch }, &[x, gain, bias])
+        let n_total = if from_batch { n } else { 0 };
+        self.apply(BatchNorm { mean, inverse_std, n_total, peers: peers.cloned() }, &[x, gain, bias])
     }
 }
 
 struct BatchNorm<D: Device> {
     mean: Tensor<D>,
     inverse_std: Tensor<D>,
-    from_batch: bool,
+    /// Number of rows that the statistics are of, over all peers; 0 where they are constants.
+    n_total: usize,
+    peers: Option<Arc<dyn RowPeers<D>>>,
 }
 
 impl<D: Device> Op<D> for BatchNorm<D> {
@@ -98,7 +108,13 @@ impl<D: Device> Op<D> for BatchNorm<D> {
             dbias.make_mut(device)?.data,
         )?;
         let mut dx = None;
+        // Collective: all peers want the same gradients.
         if step.wanted[0] {
+            let (mut all_dgain, mut all_dbias) = (dgain.clone(), dbias.clone());
+            if let Some(peers) = self.peers.as_ref().filter(|_| self.n_total > 0) {
+                all_dgain = peers.sum(device, &dgain)?;
+                all_dbias = peers.sum(device, &dbias)?;
+            }
             let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
             device.normalize_backward(
                 x.matrix(),
@@ -106,9 +122,9 @@ impl<D: Device> Op<D> for BatchNorm<D> {
                 self.inverse_std.view(),
                 gain.view(),
                 step.gradient.matrix(),
-                dgain.view(),
-                dbias.view(),
-                if self.from_batch { x.rows() } else { 0 },
+                all_dgain.view(),
+                all_dbias.view(),
+                self.n_total,
                 out.make_mut(device)?,
             )?;
             dx = Some(out);

@@ -53,6 +53,7 @@ mod sparse_linear;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::device::{Device, Storage, Write};
 use crate::error::{Error, Result};
@@ -103,9 +104,19 @@ struct Node<D: Device> {
     needs_gradient: bool,
 }
 
+/// Those who hold other rows of the same batch: what looks across rows asks them.
+pub trait RowPeers<D: Device> {
+    /// Adds up `x` over all, the same bits everywhere. Collective: all call it in the same order.
+    fn sum(&self, device: &D, x: &Tensor<D>) -> Result<Tensor<D>>;
+
+    /// Adds up a number of rows over all. Collective.
+    fn sum_rows(&self, rows: usize) -> Result<usize>;
+}
+
 /// A record of operations on one device.
 pub struct Tape<D: Device> {
     device: D,
+    peers: Option<Arc<dyn RowPeers<D>>>,
     nodes: RefCell<Vec<Node<D>>>,
     parameters: RefCell<HashMap<usize, Var>>,
     statistics: RefCell<Vec<BatchStatistics<D>>>,
@@ -120,6 +131,7 @@ impl<D: Device> Tape<D> {
     pub fn training(device: &D, seed: u64) -> Self {
         Tape {
             device: device.clone(),
+            peers: None,
             nodes: RefCell::default(),
             parameters: RefCell::default(),
             statistics: RefCell::default(),
@@ -133,6 +145,13 @@ impl<D: Device> Tape<D> {
     /// pass.
     pub fn inference(device: &D) -> Self {
         Tape { training: false, ..Tape::training(device, 0) }
+    }
+
+    /// The same tape for one of several processing elements, each of which has other rows of one batch: batch norm takes
+    /// the statistics of all.
+    pub fn with_peers(mut self, peers: Arc<dyn RowPeers<D>>) -> Self {
+        self.peers = Some(peers);
+        self
     }
 
     /// The device.

@@ -116,9 +116,10 @@ impl<D: Device> Batch<D> {
 }
 
 impl<S: Scalar> Preparer<S> {
-    /// A preparer over `dataset`; with `with_degrees` its blocks know their sources' in-degrees.
-    pub fn new(dataset: Arc<Dataset>, with_degrees: bool) -> Self {
-        Preparer { cpu: Cpu::new(), dataset, with_degrees }
+    /// A preparer over `dataset`, whose batches are in the memory of `cpu` (for a GPU, that of its
+    /// [`host`](Storage::host)); with `with_degrees` its blocks know their sources' in-degrees.
+    pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, with_degrees: bool) -> Self {
+        Preparer { cpu, dataset, with_degrees }
     }
 
     /// The data set.

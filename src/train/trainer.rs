@@ -51,6 +51,15 @@ impl Stall {
     }
 }
 
+/// A batch on its way to the device.
+struct Staged<D: Device> {
+    batch: Batch<D>,
+    /// When it is there.
+    ready: D::Event,
+    sample_seconds: f64,
+    gather_seconds: f64,
+}
+
 /// Trains one model on one data set.
 #[derive(Debug)]
 pub struct Trainer<D: Device> {
@@ -105,7 +114,7 @@ impl<D: Device> Trainer<D> {
         }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
-        let preparer = Preparer::new(dataset, model.needs_degrees());
+        let preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
         let mut trainer = Trainer {
             device,
             config,
@@ -245,19 +254,24 @@ impl<D: Device> Trainer<D> {
         let preparer = self.preparer.clone();
         let sampler = preparer.sampler(self.config.sampler.clone())?;
         let workers = self.config.workers;
+        // Workers also start the copies to the device, beside what it computes.
+        let uploads = self.device.beside()?;
         let mut batches = Pipeline::new(workers, queue_depth(workers), n_batches, move |i| {
             let (number, seeds) = epoch.batch(i);
-            preparer.minibatch(&sampler, seeds, number)
+            let host = preparer.minibatch(&sampler, seeds, number)?;
+            let (sample_seconds, gather_seconds) = (host.sample_seconds, host.gather_seconds);
+            let batch = Batch::from_host(&uploads, host)?;
+            Ok(Staged { batch, ready: uploads.record()?, sample_seconds, gather_seconds })
         })?;
         for index in 0.. {
             let waiting = Instant::now();
-            let Some(host) = batches.next() else { break };
-            let host = host?;
+            let Some(staged) = batches.next() else { break };
+            let staged = staged?;
             sums.report.wait_seconds += waiting.elapsed().as_secs_f64();
-            sums.report.sample_seconds += host.sample_seconds;
-            sums.report.gather_seconds += host.gather_seconds;
-            let batch = Batch::from_host(&self.device, host)?;
-            self.step(&batch, index as u64, n_batches as u64, sums)?;
+            sums.report.sample_seconds += staged.sample_seconds;
+            sums.report.gather_seconds += staged.gather_seconds;
+            self.device.wait_for(&staged.ready)?;
+            self.step(&staged.batch, index as u64, n_batches as u64, sums)?;
             observer.batch_done(index, &sums.report);
         }
         Ok(())

@@ -95,7 +95,7 @@ fn layer_wise_inference_is_the_model_on_the_whole_graph() {
         trainer.fit(&mut ()).unwrap();
         let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
         let whole = trainer.predict(&all).unwrap();
-        let preparer = Preparer::new(dataset.clone(), false);
+        let preparer = Preparer::new(Cpu::new(), dataset.clone(), false);
         let by_layer = infer_full(trainer.device(), &trainer.model, &preparer, 128, 1).unwrap();
         assert_eq!(whole.len(), by_layer.len());
         for (whole, by_layer) in whole.iter().zip(&by_layer) {

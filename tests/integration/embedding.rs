@@ -61,7 +61,7 @@ fn a_step_changes_the_rows_that_the_batch_read_and_no_others() {
     let adam =
         OptimizerConfig::Adam { lr: 0.1, weight_decay: 0.1, decoupled: false, first_layer_only: false };
     let mut optimizer = Optimizer::new(&cpu, adam, &model.parameters).unwrap();
-    let preparer = Preparer::<f32>::new(dataset, false);
+    let preparer = Preparer::new(cpu.clone(), dataset, false);
     let sampler = SamplerConfig {
         method: Method::Neighbor { replace: false, weighted: false },
         fanouts: Fanouts(vec![3, 3]),

@@ -13,9 +13,54 @@ use crate::error::{Error, Result};
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
+/// Allocated memory.
+#[derive(Default)]
+struct Block {
+    lines: Vec<Line>,
+    /// Who has page-locked it, if anybody has.
+    lock: Option<Arc<dyn PageLock>>,
+}
+
+impl Block {
+    fn new(n_lines: usize, page_lock: Option<&Arc<dyn PageLock>>) -> Self {
+        let mut lines: Vec<Line> = bytemuck::allocation::zeroed_vec(n_lines);
+        let bytes = n_lines * size_of::<Line>();
+        // SAFETY: `drop` unlocks the memory before it is freed.
+        let lock = page_lock.filter(|lock| {
+            bytes >= MIN_LOCKED_BYTES && unsafe { lock.lock(lines.as_mut_ptr().cast(), bytes) }
+        });
+        Block { lines, lock: lock.cloned() }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            // SAFETY: it was locked by `new`, and whoever copies from it holds the buffer until the copy is done.
+            unsafe { lock.unlock(self.lines.as_mut_ptr().cast()) };
+        }
+    }
+}
+
+/// Locks memory to its pages, so that a device can copy from it by itself.
+pub(in crate::device) trait PageLock: Send + Sync {
+    /// Whether `bytes` bytes at `memory` could be locked.
+    ///
+    /// # Safety
+    /// The memory stays allocated until it is unlocked.
+    unsafe fn lock(&self, memory: *mut u8, bytes: usize) -> bool;
+
+    /// # Safety
+    /// `memory` was locked, and no copy from it is under way.
+    unsafe fn unlock(&self, memory: *mut u8);
+}
+
+/// Smaller blocks share pages with others, which can be locked only once; copies of them are short anyway.
+const MIN_LOCKED_BYTES: usize = 1 << 18;
+
 /// Memory of a [`Cpu`](super::Cpu) device, as a slice. Dropped, it goes back to the device's pool.
 pub struct CpuBuffer<T: Element> {
-    lines: Vec<Line>,
+    block: Block,
     len: usize,
     pool: Arc<Pool>,
     element: PhantomData<T>,
@@ -24,13 +69,13 @@ pub struct CpuBuffer<T: Element> {
 impl<T: Element> Deref for CpuBuffer<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &bytemuck::cast_slice(&self.block.lines)[..self.len]
     }
 }
 
 impl<T: Element> DerefMut for CpuBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        &mut bytemuck::cast_slice_mut(&mut self.block.lines)[..self.len]
     }
 }
 
@@ -42,7 +87,7 @@ impl<T: Element> std::fmt::Debug for CpuBuffer<T> {
 
 impl<T: Element> Drop for CpuBuffer<T> {
     fn drop(&mut self) {
-        self.pool.take_back(std::mem::take(&mut self.lines));
+        self.pool.take_back(std::mem::take(&mut self.block));
     }
 }
 
@@ -63,11 +108,12 @@ pub struct MemoryStatistics {
 #[derive(Default)]
 pub(super) struct Pool {
     state: Mutex<State>,
+    page_lock: Option<Arc<dyn PageLock>>,
 }
 
 #[derive(Default)]
 struct State {
-    free: HashMap<usize, Vec<Vec<Line>>>,
+    free: HashMap<usize, Vec<Block>>,
     statistics: MemoryStatistics,
 }
 
@@ -84,6 +130,12 @@ fn size_class(n_lines: usize) -> usize {
 }
 
 impl Pool {
+    /// A pool of memory that is locked by `page_lock`.
+    #[cfg(any(feature = "cuda", feature = "emulate", test))]
+    pub(super) fn page_locked(page_lock: Arc<dyn PageLock>) -> Self {
+        Pool { state: Mutex::default(), page_lock: Some(page_lock) }
+    }
+
     /// A buffer with unspecified contents.
     pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CpuBuffer<T>> {
         let n_bytes = len
@@ -102,17 +154,17 @@ impl Pool {
         statistics.peak_bytes = statistics.peak_bytes.max(statistics.live_bytes);
         statistics.largest_bytes = statistics.largest_bytes.max(n_bytes as u64);
         drop(state);
-        let lines = reused.unwrap_or_else(|| bytemuck::allocation::zeroed_vec(n_lines));
-        Ok(CpuBuffer { lines, len, pool: self.clone(), element: PhantomData })
+        let block = reused.unwrap_or_else(|| Block::new(n_lines, self.page_lock.as_ref()));
+        Ok(CpuBuffer { block, len, pool: self.clone(), element: PhantomData })
     }
 
-    fn take_back(&self, lines: Vec<Line>) {
-        let bytes = size_of_val(&lines[..]) as u64;
+    fn take_back(&self, block: Block) {
+        let bytes = size_of_val(&block.lines[..]) as u64;
         let mut state = self.state();
         state.statistics.live_bytes -= bytes;
         if bytes > 0 && state.statistics.pooled_bytes + bytes <= MAX_POOLED_BYTES {
             state.statistics.pooled_bytes += bytes;
-            state.free.entry(lines.len()).or_default().push(lines);
+            state.free.entry(block.lines.len()).or_default().push(block);
         }
     }
 
@@ -168,6 +220,43 @@ mod tests {
             Arc::new(Pool::default()).allocate::<f64>(usize::MAX / 2),
             Err(Error::TooLarge { .. })
         ));
+    }
+
+    /// Locks what does not lie below the limit, and counts.
+    #[derive(Default)]
+    struct Counter {
+        locked: std::sync::atomic::AtomicUsize,
+        unlocked: std::sync::atomic::AtomicUsize,
+    }
+
+    impl PageLock for Counter {
+        unsafe fn lock(&self, _: *mut u8, bytes: usize) -> bool {
+            assert!(bytes >= MIN_LOCKED_BYTES);
+            self.locked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0
+        }
+        unsafe fn unlock(&self, _: *mut u8) {
+            self.unlocked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Large blocks are locked once, though they are used again, and those that were locked are unlocked.
+    #[test]
+    fn page_locks_are_balanced() {
+        let counter = Arc::new(Counter::default());
+        let counts = || {
+            [&counter.locked, &counter.unlocked].map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
+        };
+        let pool = Arc::new(Pool::page_locked(counter.clone()));
+        drop(pool.allocate::<u8>(MIN_LOCKED_BYTES / 2).unwrap());
+        assert_eq!(counts(), [0, 0]);
+        // The first request is refused.
+        let (first, second) = (pool.allocate::<u8>(MIN_LOCKED_BYTES), pool.allocate::<f64>(MIN_LOCKED_BYTES));
+        assert_eq!(counts(), [2, 0]);
+        drop((first, second));
+        drop(pool.allocate::<f64>(MIN_LOCKED_BYTES).unwrap());
+        assert_eq!(counts(), [2, 0]);
+        drop(pool);
+        assert_eq!(counts(), [2, 1]);
     }
 
     trait LineAligned {

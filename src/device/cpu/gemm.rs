@@ -7,8 +7,8 @@
 use rayon::prelude::*;
 
 use super::parallel::{add_assign, for_rows, write_all};
-use crate::device::{Cpu, Gemm, Matrix, MatrixMut, Scalar, Write, check_matrix, check_matrix_mut};
-use crate::error::{Error, Result};
+use crate::device::{Cpu, Gemm, Matrix, MatrixMut, Scalar, Write, check_gemm};
+use crate::error::Result;
 
 impl<S: Scalar> Gemm for Cpu<S> {
     fn gemm(
@@ -20,20 +20,8 @@ impl<S: Scalar> Gemm for Cpu<S> {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        check_matrix(&a)?;
-        check_matrix(&b)?;
-        check_matrix_mut(&out)?;
+        let [m, k, n] = check_gemm(&a, transpose_a, &b, transpose_b, &out)?;
         let (a, b) = (Operand::new(&a, transpose_a), Operand::new(&b, transpose_b));
-        let mismatch = |left_name, left, right_name, right| {
-            Err(Error::ShapeMismatch { op: "gemm", left_name, left, right_name, right })
-        };
-        if a.cols != b.rows {
-            return mismatch("op(a)", [a.rows, a.cols], "op(b)", [b.rows, b.cols]);
-        }
-        if out.shape() != [a.rows, b.cols] {
-            return mismatch("out", out.shape(), "op(a) · op(b)", [a.rows, b.cols]);
-        }
-        let (m, k, n) = (a.rows, a.cols, b.cols);
         if m == 0 || n == 0 {
             return Ok(());
         }

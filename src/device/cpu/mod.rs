@@ -21,7 +21,10 @@ use std::sync::Arc;
 use crate::device::{Element, Scalar, Storage};
 use crate::error::{Result, check_length};
 
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
+pub(crate) use sample::{LaborPeers, share};
 
 /// The CPU, computing in `f32` or `f64`. Clones share one memory pool.
 ///
@@ -41,6 +44,13 @@ impl<S: Scalar> Cpu<S> {
     /// A CPU device with a memory pool of its own.
     pub fn new() -> Self {
         Cpu { shared: Arc::default(), scalar: PhantomData }
+    }
+
+    /// A CPU device whose larger buffers are page-locked by `page_lock`.
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(in crate::device) fn page_locked(page_lock: Arc<dyn PageLock>) -> Self {
+        let pool = Arc::new(buffer::Pool::page_locked(page_lock));
+        Cpu { shared: Arc::new(Shared { pool, ..Shared::default() }), scalar: PhantomData }
     }
 
     /// How much memory buffers of this device and its clones hold, and have held.
@@ -100,6 +110,10 @@ impl<S: Scalar> Storage for Cpu<S> {
         Ok(view.to_vec())
     }
 
+    fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]> {
+        Some(view)
+    }
+
     fn fill<T: Element>(&self, value: T, out: &mut [T]) -> Result<()> {
         out.fill(value);
         Ok(())
@@ -141,5 +155,23 @@ impl<S: Scalar> Storage for Cpu<S> {
 
     fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+
+    type Event = ();
+
+    fn beside(&self) -> Result<Self> {
+        Ok(self.clone())
+    }
+
+    fn record(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait_for(&self, (): &()) -> Result<()> {
+        Ok(())
+    }
+
+    fn host(&self) -> Cpu<S> {
+        self.clone()
     }
 }

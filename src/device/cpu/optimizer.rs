@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use super::parallel::{Even, Split, TASK_ELEMENTS, check_index, for_parts, vectorized};
-use crate::device::{
-    AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep, check_matrix, check_matrix_mut,
-};
+use crate::device::optimizer::{AdamConstants, check_adam_rows};
+use crate::device::{AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep};
 use crate::error::{Error, Result, check_length};
 
 impl<S: Scalar> Optimizer for Cpu<S> {
@@ -20,7 +19,7 @@ impl<S: Scalar> Optimizer for Cpu<S> {
         check_length("grad", grad.len(), parameter.len())?;
         check_length("first_moment", first_moment.len(), parameter.len())?;
         check_length("second_moment", second_moment.len(), parameter.len())?;
-        let constants = Constants::new(step)?;
+        let constants = AdamConstants::new(step)?;
         let out = (first_moment, (second_moment, parameter));
         for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>, (m, (v, parameter)): Parts<'_, S>| {
             vectorized(
@@ -40,18 +39,13 @@ impl<S: Scalar> Optimizer for Cpu<S> {
         second_moment: &mut [S],
         parameter: MatrixMut<'_, Self>,
     ) -> Result<()> {
-        check_matrix(&grad)?;
-        check_matrix_mut(&parameter)?;
-        check_length("index", index.len(), grad.rows)?;
-        check_length("columns of grad", grad.cols, parameter.cols)?;
-        check_length("first_moment", first_moment.len(), parameter.data.len())?;
-        check_length("second_moment", second_moment.len(), parameter.data.len())?;
+        check_adam_rows::<Self>(&index, &grad, &first_moment, &second_moment, &parameter)?;
         check_index("index", index, parameter.rows)?;
         if let Some(position) = index.windows(2).position(|pair| pair[0] >= pair[1]) {
             let value = format!("{} after {}", index[position + 1], index[position]);
             return Err(Error::invalid("index", value, "strictly ascending rows"));
         }
-        let constants = Constants::new(step)?;
+        let constants = AdamConstants::new(step)?;
         if grad.cols > 0 {
             let out = (first_moment, (second_moment, parameter.data));
             update_rows(&constants, index, grad, 0, out);
@@ -94,40 +88,7 @@ impl<S: Scalar> Optimizer for Cpu<S> {
 /// Both moments and the parameter.
 type Parts<'a, S> = (&'a mut [S], (&'a mut [S], &'a mut [S]));
 
-/// What an Adam step calculates with: computed in f64 and rounded once.
-struct Constants<S> {
-    decay: S,
-    shrink: S,
-    epsilon: S,
-    beta1: S,
-    rest1: S,
-    beta2: S,
-    rest2: S,
-    rate: S,
-    correction2: S,
-}
-
-impl<S: Scalar> Constants<S> {
-    fn new(step: AdamStep) -> Result<Self> {
-        if step.step == 0 {
-            return Err(Error::invalid("step", 0, "a number from 1: it corrects the moments' bias"));
-        }
-        let bias_correction = |beta: f64| 1.0 - beta.powf(step.step as f64);
-        let (decay, shrink) =
-            if step.decoupled { (0.0, 1.0 - step.lr * step.weight_decay) } else { (step.weight_decay, 1.0) };
-        Ok(Constants {
-            decay: S::from_f64(decay),
-            shrink: S::from_f64(shrink),
-            epsilon: S::from_f64(step.epsilon),
-            beta1: S::from_f64(step.beta1),
-            rest1: S::from_f64(1.0 - step.beta1),
-            beta2: S::from_f64(step.beta2),
-            rest2: S::from_f64(1.0 - step.beta2),
-            rate: S::from_f64(step.lr / bias_correction(step.beta1)),
-            correction2: S::from_f64(1.0 / bias_correction(step.beta2)),
-        })
-    }
-
+impl<S: Scalar> AdamConstants<S> {
     #[inline(always)]
     fn update(&self, grad: &[S], first_moment: &mut [S], second_moment: &mut [S], parameter: &mut [S]) {
         let moments = first_moment.iter_mut().zip(second_moment);
@@ -144,7 +105,7 @@ impl<S: Scalar> Constants<S> {
 /// Steps the rows `index` of the matrices `out`, whose first row has the number `first_row`; in parallel, cut where
 /// rows of `index` are, as these ascend.
 fn update_rows<S: Scalar>(
-    constants: &Constants<S>,
+    constants: &AdamConstants<S>,
     index: &[u32],
     grad: Matrix<'_, Cpu<S>>,
     first_row: usize,

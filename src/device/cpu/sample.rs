@@ -17,13 +17,15 @@ mod walk;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::labor::Alone;
+pub(crate) use self::labor::{LaborPeers, share};
 use self::pick::Pick;
 use self::prefetch::prefetch;
 use self::relabel::Relabel;
 use crate::device::cpu::CpuBuffer;
 use crate::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
-use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::error::{Error, Result, check_length};
+use crate::graph::{Graph, InEdges};
 use crate::rng::{Purpose, Variates};
 
 /// A group ends at this many edges, or rows: what it prefetches has to stay in the first-level cache.
@@ -109,30 +111,63 @@ impl<S: Scalar> Sample for Cpu<S> {
         variates: &Variates,
         layer: u32,
     ) -> Result<SampledBlock<Self>> {
+        self.sample_in_edges(graph.in_edges(), dst, spec, variates, layer, &mut Alone)
+    }
+}
+
+impl<S: Scalar> Cpu<S> {
+    /// [`sample_block`](Sample::sample_block) for destinations whose in-edges are in `graph`, one of several that sample
+    /// a minibatch together with `peers`. All destinations must have rows there.
+    pub(crate) fn sample_in_edges(
+        &self,
+        graph: InEdges<'_>,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        layer: u32,
+        peers: &mut dyn LaborPeers,
+    ) -> Result<SampledBlock<Self>> {
         check(graph, dst, spec, variates)?;
-        let by_table = graph.n_vertices() <= relabel::MAX_STAMPED_VERTICES;
-        self.shared
-            .workspaces
-            .with(|workspace| sample(self, workspace, by_table, &Job { graph, dst, spec, variates, layer }))
+        let by_table = graph.n_vertices <= relabel::MAX_STAMPED_VERTICES;
+        let job = Job { graph, dst, spec, variates, layer, walked: None };
+        self.shared.workspaces.with(|workspace| sample(self, workspace, by_table, &job, peers))
+    }
+
+    /// The block of random walks whose visits are known: `walked: [dst.len()]`.
+    pub(crate) fn sample_walked(
+        &self,
+        graph: InEdges<'_>,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        walked: &[Vec<u32>],
+    ) -> Result<SampledBlock<Self>> {
+        check(graph, dst, spec, variates)?;
+        check_length("visits", walked.len(), dst.len())?;
+        let by_table = graph.n_vertices <= relabel::MAX_STAMPED_VERTICES;
+        let job = Job { graph, dst, spec, variates, layer: 0, walked: Some(walked) };
+        self.shared.workspaces.with(|workspace| sample(self, workspace, by_table, &job, &mut Alone))
     }
 }
 
 /// What `sample_block` was asked for.
 struct Job<'a> {
-    graph: &'a Graph,
+    graph: InEdges<'a>,
     dst: &'a [u32],
     spec: &'a SampleSpec,
     variates: &'a Variates,
     layer: u32,
+    /// By destination, the visits of random walks, if they were walked elsewhere.
+    walked: Option<&'a [Vec<u32>]>,
 }
 
 /// Everything that can be wrong but for repeated destinations, which relabelling finds.
-fn check(graph: &Graph, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> Result<()> {
+fn check(graph: InEdges<'_>, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> Result<()> {
     let method = spec.method;
     if spec.per_relation {
         check_per_relation(graph, method)?;
     }
-    let n_vertices = graph.n_vertices();
+    let n_vertices = graph.n_vertices;
     if let Some(position) = dst.iter().position(|&vertex| vertex as usize >= n_vertices) {
         return Err(Error::IndexOutOfRange {
             array: "dst",
@@ -142,7 +177,7 @@ fn check(graph: &Graph, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> 
         });
     }
     let independent_only = match method {
-        Method::Neighbor { weighted: true, .. } if graph.edge_weight().is_none() => {
+        Method::Neighbor { weighted: true, .. } if graph.edge_weight.is_none() => {
             return Err(Error::invalid("method", "weighted sampling", "a graph with edge weights"));
         }
         Method::Neighbor { weighted: true, .. } => Some("weighted sampling"),
@@ -168,8 +203,8 @@ fn check(graph: &Graph, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> 
 }
 
 /// `Ok` if a fanout can be that of each relation.
-fn check_per_relation(graph: &Graph, method: Method) -> Result<()> {
-    if graph.edge_type().is_none() {
+fn check_per_relation(graph: InEdges<'_>, method: Method) -> Result<()> {
+    if graph.edge_type.is_none() {
         return Err(Error::invalid("per_relation", "set", "a graph with edge types"));
     }
     match method {
@@ -186,6 +221,7 @@ fn sample<S: Scalar>(
     workspace: &mut Workspace,
     by_table: bool,
     job: &Job,
+    peers: &mut dyn LaborPeers,
 ) -> Result<SampledBlock<Cpu<S>>> {
     let Workspace { stamped, stamped_used, hashed, lists, scratch, plan } = workspace;
     scratch.weight.clear();
@@ -200,10 +236,10 @@ fn sample<S: Scalar>(
     let mut indptr = cpu.allocate(job.dst.len() + 1)?;
     let expected = job.dst.len() * 2;
     if by_table {
-        let n_vertices = job.graph.n_vertices();
+        let n_vertices = job.graph.n_vertices;
         if let Some(iterations) = planned {
             stamped.begin(n_vertices, *stamped_used);
-            *stamped_used = make_plan(plan, job, stamped, iterations);
+            *stamped_used = make_plan(plan, job, stamped, iterations, peers)?;
         }
         stamped.begin(n_vertices, *stamped_used);
         fill_lists(job, stamped, lists, scratch, plan, &mut indptr)?;
@@ -211,7 +247,7 @@ fn sample<S: Scalar>(
     } else {
         if let Some(iterations) = planned {
             hashed.begin(expected);
-            make_plan(plan, job, hashed, iterations);
+            make_plan(plan, job, hashed, iterations, peers)?;
         }
         hashed.begin(expected);
         fill_lists(job, hashed, lists, scratch, plan, &mut indptr)?;
@@ -229,7 +265,7 @@ fn sample<S: Scalar>(
         indices: cpu.upload(&lists.indices)?,
         edge_id: (takes_edges && job.spec.edge_ids).then(|| cpu.upload(&lists.edge_id)).transpose()?,
         weight: weighted.then(|| convert(cpu, &scratch.weight)).transpose()?,
-        edge_type: (takes_edges && job.graph.edge_type().is_some())
+        edge_type: (takes_edges && job.graph.edge_type.is_some())
             .then(|| cpu.upload(&lists.edge_type))
             .transpose()?,
     })
@@ -254,12 +290,13 @@ fn make_plan(
     job: &Job,
     relabel: &mut impl Relabel,
     iterations: LaborIterations,
-) -> usize {
+    peers: &mut dyn LaborPeers,
+) -> Result<usize> {
     let layer_dependent = matches!(job.spec.method, Method::Labor { layer_dependent: true, .. });
     let stream = source_stream(job.layer, layer_dependent);
     let n_candidates = plan.gather(job.graph, job.dst, relabel, job.variates, stream);
-    plan.optimize(job.spec.fanout as u64, iterations);
-    n_candidates
+    plan.optimize(job.spec.fanout as u64, iterations, peers)?;
+    Ok(n_candidates)
 }
 
 /// Finds the picker of the method, and fills the lists with it.
@@ -271,8 +308,8 @@ fn fill_lists(
     plan: &labor::Plan,
     indptr: &mut [u32],
 ) -> Result<()> {
-    let &Job { graph, dst, spec, variates, layer } = job;
-    let indices = graph.indices();
+    let &Job { graph, dst, spec, variates, layer, .. } = job;
+    let indices = graph.indices;
     let fanout = spec.fanout as u64;
     let seed = variates.seed();
     lists.begin(dst, relabel)?;
@@ -287,26 +324,34 @@ fn fill_lists(
         Method::Walk { walks, length, restart } => {
             let Scratch { visits, ranking, weight, .. } = scratch;
             let fanout = spec.fanout;
-            let walks = walk::Walks { graph, seed, layer, walks, length, restart, fanout, visits, ranking };
+            let walked = job.walked;
+            let walks =
+                walk::Walks { graph, seed, layer, walks, length, restart, fanout, visits, ranking, walked };
             lists.walk_rows(dst, relabel, walks, weight, indptr)
         }
         Method::Full => pick_by!(pick::All),
         Method::Neighbor { weighted, replace: true } if spec.fanout != usize::MAX => {
-            let weight = graph.edge_weight().filter(|_| weighted);
+            let weight = graph.edge_weight.filter(|_| weighted);
             pick_by!(pick::Replacement { seed, layer, fanout, weight, sums: &mut scratch.sums })
         }
         Method::Neighbor { weighted: true, .. } => {
-            let weight = graph.edge_weight().unwrap_or_default();
+            let weight = graph.edge_weight.unwrap_or_default();
             pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, keys })
         }
         Method::Neighbor { weighted: false, .. } if spec.per_relation => {
-            let relation = graph.edge_type().unwrap_or_default();
+            let relation = graph.edge_type.unwrap_or_default();
             let stream = Purpose::Edge.stream(layer);
             pick_by!(pick::SmallestPerRelation { variates: *variates, stream, fanout, relation, keys })
         }
         Method::Neighbor { weighted: false, .. } if variates.is_dependent() => {
             let stream = Purpose::Edge.stream(layer);
-            pick_by!(pick::Smallest { variates: *variates, stream, fanout, id: |edge| edge, keys })
+            pick_by!(pick::Smallest {
+                variates: *variates,
+                stream,
+                fanout,
+                id: |edge, shift| edge + shift,
+                keys
+            })
         }
         Method::Neighbor { weighted: false, .. } => {
             let Scratch { words, taken, .. } = scratch;
@@ -317,7 +362,7 @@ fn fill_lists(
             let stream = source_stream(layer, layer_dependent);
             let variates = *variates;
             if fixed_size {
-                let id = |edge| u64::from(indices[edge as usize]);
+                let id = |edge, _| u64::from(indices[edge as usize]);
                 pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
             } else {
                 pick_by!(pick::Labor0 { variates, stream, fanout, indices })
@@ -366,7 +411,7 @@ impl Lists {
         indptr: &mut [u32],
     ) -> Result<()> {
         let Job { graph, dst, .. } = *job;
-        let (offsets, indices) = (graph.indptr(), graph.indices());
+        let InEdges { indptr: offsets, indices, .. } = graph;
         let mut row = 0;
         indptr[0] = 0;
         while row < dst.len() {
@@ -374,19 +419,22 @@ impl Lists {
             let first_row = row;
             while row < dst.len() && row - first_row < GROUP_ROWS && self.group.len() < GROUP_EDGES {
                 if let Some(&later) = dst.get(row + OFFSETS_AHEAD) {
-                    prefetch(offsets, later as usize);
+                    prefetch(offsets, graph.row(later));
                 }
                 if P::SCANS
                     && let Some(&later) = dst.get(row + ROWS_AHEAD)
                 {
-                    prefetch(indices, offsets[later as usize] as usize);
+                    prefetch(indices, offsets[graph.row(later)] as usize);
                 }
                 let vertex = dst[row];
-                let edges = offsets[vertex as usize]..offsets[vertex as usize + 1];
+                let (edges, shift) = (graph.positions(vertex), graph.shift(vertex));
                 let n_before = self.indices.len() as u64 + self.group.len() as u64;
                 check_edges(n_before.saturating_add(picker.at_least(edges.end - edges.start)))?;
                 let first_kept = self.group.len();
-                picker.pick(row, vertex, edges, &mut self.group);
+                picker.pick(pick::Row { place: row, vertex, edges, shift }, &mut self.group);
+                if job.spec.edge_ids {
+                    self.edge_id.extend(self.group[first_kept..].iter().map(|edge| edge + shift));
+                }
                 if !P::SCANS {
                     self.group[first_kept..].iter().for_each(|&edge| prefetch(indices, edge as usize));
                 }
@@ -402,10 +450,7 @@ impl Lists {
                 source
             }));
             self.append_sources(relabel);
-            if job.spec.edge_ids {
-                self.edge_id.extend_from_slice(&self.group);
-            }
-            if let Some(edge_type) = graph.edge_type() {
+            if let Some(edge_type) = graph.edge_type {
                 self.edge_type.extend(self.group.iter().map(|&edge| edge_type[edge as usize]));
             }
         }
@@ -424,7 +469,7 @@ impl Lists {
         indptr[0] = 0;
         for (row, &vertex) in dst.iter().enumerate() {
             self.sources.clear();
-            walks.neighbors(vertex, &mut self.sources, weight);
+            walks.neighbors(row, vertex, &mut self.sources, weight);
             check_edges(self.indices.len() as u64 + self.sources.len() as u64)?;
             self.append_sources(relabel);
             indptr[row + 1] = self.indices.len() as u32;

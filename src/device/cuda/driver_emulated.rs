@@ -21,8 +21,11 @@ impl Driver {
         if ordinal == 0 {
             return Ok(Driver);
         }
-        let what = format!("no CUDA device: number {ordinal}");
-        Err(Error::Unavailable { what, remedy: "the emulator has one, number 0".into() })
+        Err(Error::NoCudaDevice { reason: format!("number {ordinal}: the emulator has one, number 0") })
+    }
+
+    pub(super) fn fork(&self) -> Result<Self> {
+        Ok(Driver)
     }
 
     pub(super) fn describe(&self) -> String {
@@ -76,6 +79,16 @@ impl Driver {
     }
 
     /// # Safety
+    /// None: there is nothing to lock.
+    pub(super) unsafe fn pin(&self, _: *mut u8, _: usize) -> bool {
+        true
+    }
+
+    /// # Safety
+    /// As for [`pin`](Driver::pin).
+    pub(super) unsafe fn unpin(&self, _: *mut u8) {}
+
+    /// # Safety
     /// Both hold `bytes` bytes and do not overlap.
     pub(super) unsafe fn copy_to_device(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise; the device's memory is the host's.
@@ -99,6 +112,24 @@ impl Driver {
 
     pub(super) fn synchronize(&self) -> Result<()> {
         Ok(())
+    }
+
+    pub(super) fn record(&self) -> Result<Event> {
+        Ok(Event)
+    }
+
+    pub(super) fn wait_for(&self, _: &Event) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A point in a stream that runs at once: always passed.
+#[derive(Debug)]
+pub struct Event;
+
+impl Event {
+    pub(super) fn is_done(&self) -> bool {
+        true
     }
 }
 

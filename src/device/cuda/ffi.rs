@@ -21,6 +21,8 @@ impl cohop_array {
     pub const COHOP_ARRAY_EDGE_TYPE: cohop_array = cohop_array(3);
     pub const COHOP_ARRAY_PERMUTATION: cohop_array = cohop_array(4);
     pub const COHOP_ARRAY_DST: cohop_array = cohop_array(5);
+    pub const COHOP_ARRAY_ASCENDING: cohop_array = cohop_array(6);
+    pub const COHOP_ARRAY_INDPTR: cohop_array = cohop_array(7);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -51,6 +53,101 @@ impl cohop_activation {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_activation(pub ::std::os::raw::c_uint);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_messages {
+    pub n_rows: u64,
+    pub n_edge: u64,
+    pub indptr: *const u32,
+    pub indices: *const u32,
+    pub edge: *const u32,
+    pub n_own: u64,
+    pub heads: u64,
+    pub dim: u64,
+    pub slope: f64,
+    pub vertices: *const u32,
+    pub threshold: u32,
+    pub scale: f64,
+    pub seed: u64,
+    pub stream_number: u64,
+    pub hubs: *mut u32,
+    pub records: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_messages"][::std::mem::size_of::<cohop_messages>() - 128usize];
+    ["Alignment of cohop_messages"][::std::mem::align_of::<cohop_messages>() - 8usize];
+    ["Offset of field: cohop_messages::n_rows"][::std::mem::offset_of!(cohop_messages, n_rows) - 0usize];
+    ["Offset of field: cohop_messages::n_edge"][::std::mem::offset_of!(cohop_messages, n_edge) - 8usize];
+    ["Offset of field: cohop_messages::indptr"][::std::mem::offset_of!(cohop_messages, indptr) - 16usize];
+    ["Offset of field: cohop_messages::indices"][::std::mem::offset_of!(cohop_messages, indices) - 24usize];
+    ["Offset of field: cohop_messages::edge"][::std::mem::offset_of!(cohop_messages, edge) - 32usize];
+    ["Offset of field: cohop_messages::n_own"][::std::mem::offset_of!(cohop_messages, n_own) - 40usize];
+    ["Offset of field: cohop_messages::heads"][::std::mem::offset_of!(cohop_messages, heads) - 48usize];
+    ["Offset of field: cohop_messages::dim"][::std::mem::offset_of!(cohop_messages, dim) - 56usize];
+    ["Offset of field: cohop_messages::slope"][::std::mem::offset_of!(cohop_messages, slope) - 64usize];
+    ["Offset of field: cohop_messages::vertices"][::std::mem::offset_of!(cohop_messages, vertices) - 72usize];
+    ["Offset of field: cohop_messages::threshold"]
+        [::std::mem::offset_of!(cohop_messages, threshold) - 80usize];
+    ["Offset of field: cohop_messages::scale"][::std::mem::offset_of!(cohop_messages, scale) - 88usize];
+    ["Offset of field: cohop_messages::seed"][::std::mem::offset_of!(cohop_messages, seed) - 96usize];
+    ["Offset of field: cohop_messages::stream_number"]
+        [::std::mem::offset_of!(cohop_messages, stream_number) - 104usize];
+    ["Offset of field: cohop_messages::hubs"][::std::mem::offset_of!(cohop_messages, hubs) - 112usize];
+    ["Offset of field: cohop_messages::records"][::std::mem::offset_of!(cohop_messages, records) - 120usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_gat_saved {
+    pub z: *const ::std::os::raw::c_void,
+    pub score_src: *const ::std::os::raw::c_void,
+    pub score_dst: *const ::std::os::raw::c_void,
+    pub max: *const ::std::os::raw::c_void,
+    pub sum: *const ::std::os::raw::c_void,
+    pub out: *const ::std::os::raw::c_void,
+    pub dout: *const ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_gat_saved"][::std::mem::size_of::<cohop_gat_saved>() - 56usize];
+    ["Alignment of cohop_gat_saved"][::std::mem::align_of::<cohop_gat_saved>() - 8usize];
+    ["Offset of field: cohop_gat_saved::z"][::std::mem::offset_of!(cohop_gat_saved, z) - 0usize];
+    ["Offset of field: cohop_gat_saved::score_src"]
+        [::std::mem::offset_of!(cohop_gat_saved, score_src) - 8usize];
+    ["Offset of field: cohop_gat_saved::score_dst"]
+        [::std::mem::offset_of!(cohop_gat_saved, score_dst) - 16usize];
+    ["Offset of field: cohop_gat_saved::max"][::std::mem::offset_of!(cohop_gat_saved, max) - 24usize];
+    ["Offset of field: cohop_gat_saved::sum"][::std::mem::offset_of!(cohop_gat_saved, sum) - 32usize];
+    ["Offset of field: cohop_gat_saved::out"][::std::mem::offset_of!(cohop_gat_saved, out) - 40usize];
+    ["Offset of field: cohop_gat_saved::dout"][::std::mem::offset_of!(cohop_gat_saved, dout) - 48usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_adam {
+    pub decay: f64,
+    pub shrink: f64,
+    pub epsilon: f64,
+    pub beta1: f64,
+    pub rest1: f64,
+    pub beta2: f64,
+    pub rest2: f64,
+    pub rate: f64,
+    pub correction2: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_adam"][::std::mem::size_of::<cohop_adam>() - 72usize];
+    ["Alignment of cohop_adam"][::std::mem::align_of::<cohop_adam>() - 8usize];
+    ["Offset of field: cohop_adam::decay"][::std::mem::offset_of!(cohop_adam, decay) - 0usize];
+    ["Offset of field: cohop_adam::shrink"][::std::mem::offset_of!(cohop_adam, shrink) - 8usize];
+    ["Offset of field: cohop_adam::epsilon"][::std::mem::offset_of!(cohop_adam, epsilon) - 16usize];
+    ["Offset of field: cohop_adam::beta1"][::std::mem::offset_of!(cohop_adam, beta1) - 24usize];
+    ["Offset of field: cohop_adam::rest1"][::std::mem::offset_of!(cohop_adam, rest1) - 32usize];
+    ["Offset of field: cohop_adam::beta2"][::std::mem::offset_of!(cohop_adam, beta2) - 40usize];
+    ["Offset of field: cohop_adam::rest2"][::std::mem::offset_of!(cohop_adam, rest2) - 48usize];
+    ["Offset of field: cohop_adam::rate"][::std::mem::offset_of!(cohop_adam, rate) - 56usize];
+    ["Offset of field: cohop_adam::correction2"][::std::mem::offset_of!(cohop_adam, correction2) - 64usize];
+};
 unsafe extern "C" {
     pub fn cohop_device_count(count: *mut i32) -> i32;
     pub fn cohop_error_name(code: i32) -> *const ::std::os::raw::c_char;
@@ -152,6 +249,253 @@ unsafe extern "C" {
         y: *const ::std::os::raw::c_void,
         scratch: *mut f64,
         out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_attention_segments(n_edge: u64) -> u64;
+    pub fn cohop_gat(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z: *const ::std::os::raw::c_void,
+        score_src: *const ::std::os::raw::c_void,
+        score_dst: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        max: *mut ::std::os::raw::c_void,
+        sum: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gat_backward(
+        scalar: cohop_dtype,
+        transpose: *const cohop_messages,
+        n_dst: u64,
+        saved: *const cohop_gat_saved,
+        stats: *mut ::std::os::raw::c_void,
+        dz: *mut ::std::os::raw::c_void,
+        dscore_src: *mut ::std::os::raw::c_void,
+        dscore_dst_own: *mut ::std::os::raw::c_void,
+        dscore_edge: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        max: *mut ::std::os::raw::c_void,
+        sum: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2_backward_destinations(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        max: *const ::std::os::raw::c_void,
+        sum: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        totals: *mut ::std::os::raw::c_void,
+        dz_dst: *mut ::std::os::raw::c_void,
+        dattention: *mut ::std::os::raw::c_void,
+        messages: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2_backward_sources(
+        scalar: cohop_dtype,
+        transpose: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        messages: *const ::std::os::raw::c_void,
+        dz_src: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_edge_softmax_segments(n_edge: u64) -> u64;
+    pub fn cohop_edge_softmax(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        indptr: *const u32,
+        x: *const ::std::os::raw::c_void,
+        hubs: *mut u32,
+        records: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_edge_softmax_backward(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        indptr: *const u32,
+        y: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        hubs: *mut u32,
+        records: *mut ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_invert_permutation(
+        n: u64,
+        permutation: *const u32,
+        out: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        x: *const ::std::os::raw::c_void,
+        a: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot_backward_input(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        a: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot_parts(rows: u64) -> u64;
+    pub fn cohop_head_dot_backward_vector(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        x: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        da: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sum_squared_deviation(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        center: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_inverse_square_root(
+        scalar: cohop_dtype,
+        n: u64,
+        x: *const ::std::os::raw::c_void,
+        factor: f64,
+        epsilon: f64,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_normalize(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        mean: *const ::std::os::raw::c_void,
+        inverse_std: *const ::std::os::raw::c_void,
+        gain: *const ::std::os::raw::c_void,
+        bias: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_normalize_backward_parameters(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        mean: *const ::std::os::raw::c_void,
+        inverse_std: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        dgain: *mut ::std::os::raw::c_void,
+        dbias: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_normalize_backward(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        mean: *const ::std::os::raw::c_void,
+        inverse_std: *const ::std::os::raw::c_void,
+        gain: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        dgain: *const ::std::os::raw::c_void,
+        dbias: *const ::std::os::raw::c_void,
+        share: f64,
+        dx: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_log_softmax_nll(
+        scalar: cohop_dtype,
+        rows: u64,
+        n_class: u64,
+        logits: *const ::std::os::raw::c_void,
+        labels: *const i32,
+        lse: *mut ::std::os::raw::c_void,
+        loss: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_log_softmax_nll_backward(
+        scalar: cohop_dtype,
+        rows: u64,
+        n_class: u64,
+        logits: *const ::std::os::raw::c_void,
+        labels: *const i32,
+        lse: *const ::std::os::raw::c_void,
+        factor: f64,
+        dloss: *const ::std::os::raw::c_void,
+        dlogits: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_adam_step(
+        scalar: cohop_dtype,
+        n: u64,
+        step: *const cohop_adam,
+        grad: *const ::std::os::raw::c_void,
+        first_moment: *mut ::std::os::raw::c_void,
+        second_moment: *mut ::std::os::raw::c_void,
+        parameter: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_adam_rows(
+        scalar: cohop_dtype,
+        n: u64,
+        rows: u64,
+        dim: u64,
+        step: *const cohop_adam,
+        index: *const u32,
+        grad: *const ::std::os::raw::c_void,
+        first_moment: *mut ::std::os::raw::c_void,
+        second_moment: *mut ::std::os::raw::c_void,
+        parameter: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sgd_step(
+        scalar: cohop_dtype,
+        n: u64,
+        lr: f64,
+        momentum: f64,
+        weight_decay: f64,
+        grad: *const ::std::os::raw::c_void,
+        velocity: *mut ::std::os::raw::c_void,
+        parameter: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
 }

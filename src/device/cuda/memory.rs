@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::driver::Driver;
+use super::driver::{Driver, Event};
 use super::ffi;
 use crate::device::Element;
 use crate::error::{Error, Result};
@@ -21,20 +21,28 @@ unsafe impl Sync for Address {}
 
 /// Free blocks by size, so that no step but the first asks the driver for memory.
 ///
-/// A block may be used again at once, though kernels that use it may still be queued: what comes next is queued behind
-/// them, in the same stream.
+/// A pool belongs to the stream of `driver`. Where that stream is also the one that uses the blocks, a block may be
+/// used again at once: what comes next is queued behind what may still use it. The blocks of a stream that uploads are
+/// used by another, `user`; then a free block has the point up to which `user` may use it, to be waited for.
 #[derive(Debug)]
 pub(super) struct Pool {
     driver: Arc<Driver>,
-    free: Mutex<HashMap<usize, Vec<Address>>>,
+    user: Arc<Driver>,
+    free: Mutex<HashMap<usize, Vec<Free>>>,
+}
+
+#[derive(Debug)]
+struct Free {
+    address: Address,
+    used_until: Option<Event>,
 }
 
 impl Pool {
-    pub(super) fn new(driver: Arc<Driver>) -> Self {
-        Pool { driver, free: Mutex::default() }
+    pub(super) fn new(driver: Arc<Driver>, user: Arc<Driver>) -> Self {
+        Pool { driver, user, free: Mutex::default() }
     }
 
-    pub(super) fn driver(&self) -> &Driver {
+    pub(super) fn driver(&self) -> &Arc<Driver> {
         &self.driver
     }
 
@@ -47,7 +55,12 @@ impl Pool {
         let bytes = Driver::size_class(bytes);
         let reused = self.free().get_mut(&bytes).and_then(Vec::pop);
         let address = match reused {
-            Some(address) => address,
+            Some(Free { address, used_until }) => {
+                if let Some(event) = used_until {
+                    self.driver.wait_for(&event)?;
+                }
+                address
+            }
             None if bytes == 0 => Address(std::ptr::without_provenance_mut(Driver::ALIGNMENT)),
             None => self.driver.allocate(bytes).or_else(|_| {
                 // What the pool holds in other sizes may be what is missing.
@@ -59,23 +72,32 @@ impl Pool {
     }
 
     fn take_back(&self, address: Address, bytes: usize) {
-        if bytes > 0 {
-            if Driver::POOLED {
-                self.free().entry(bytes).or_default().push(address);
-            } else {
-                // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone; without
-                // pools, the driver runs nothing behind.
-                unsafe { self.driver.free(address, bytes) };
-            }
+        if bytes == 0 {
+            return;
         }
+        if !Driver::POOLED {
+            // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone; without pools,
+            // nothing runs behind.
+            return unsafe { self.driver.free(address, bytes) };
+        }
+        let used_until = if Arc::ptr_eq(&self.driver, &self.user) {
+            None
+        } else {
+            match self.user.record() {
+                Ok(event) => Some(event),
+                // The context is lost, and the memory with it.
+                Err(_) => return,
+            }
+        };
+        self.free().entry(bytes).or_default().push(Free { address, used_until });
     }
 
     /// Gives all free blocks back to the driver, after a wait for what may still use them.
     fn trim(&self) -> Result<()> {
-        self.driver.bind()?;
+        self.user.synchronize()?;
         self.driver.synchronize()?;
         for (bytes, blocks) in self.free().drain() {
-            for address in blocks {
+            for Free { address, .. } in blocks {
                 // SAFETY: the block came from `allocate` with as many bytes, nobody owns it, and the device is idle.
                 unsafe { self.driver.free(address, bytes) };
             }
@@ -83,7 +105,7 @@ impl Pool {
         Ok(())
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Address>>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Free>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -252,6 +274,10 @@ impl Status {
             ffi::cohop_array::COHOP_ARRAY_PERMUTATION => "permutation",
             ffi::cohop_array::COHOP_ARRAY_DST => "dst",
             ffi::cohop_array::COHOP_ARRAY_INDPTR => "indptr",
+            ffi::cohop_array::COHOP_ARRAY_ASCENDING => {
+                let value = format!("{} after {}", status.value, status.limit);
+                return Err(Error::invalid("index", value, "strictly ascending rows"));
+            }
             _ => "index",
         };
         Err(Error::IndexOutOfRange {

@@ -8,10 +8,14 @@
 //! product. [`Cuda`] is the same in both builds; they differ in `driver`.
 
 mod attention;
+mod batch_norm;
 mod elementwise;
 #[allow(unsafe_code)]
 mod ffi;
+mod gemm;
+mod loss;
 mod memory;
+mod optimizer;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -22,29 +26,47 @@ mod driver;
 #[path = "driver_emulated.rs"]
 mod driver;
 
+use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::device::{CpuBuffer, Dtype, Element, FeatureElement, Scalar, Storage, Write};
+use crate::device::cpu::PageLock;
+use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Scalar, Storage, Write};
 use crate::error::{Error, Result, check_length};
 
 use driver::Driver;
+pub use driver::Event;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
 
 /// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.
 pub struct Cuda<S: Scalar = f32> {
     shared: Arc<Shared>,
+    queue: Arc<Queue>,
     scalar: PhantomData<S>,
 }
 
+/// What all queues of a device have in common.
 struct Shared {
-    pool: Arc<Pool>,
     status: Status,
     /// The first error after which the context cannot be used any more.
     lost: OnceLock<String>,
+}
+
+/// A stream and its memory.
+struct Queue {
+    pool: Arc<Pool>,
+    /// Host buffers that are being copied from, and the points at which that is done.
+    in_flight: Mutex<Vec<(Event, Box<dyn Any + Send>)>>,
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // Copies that are under way read the host buffers that are freed next.
+        let _ = self.pool.driver().synchronize();
+    }
 }
 
 impl<S: Scalar> Cuda<S> {
@@ -52,12 +74,17 @@ impl<S: Scalar> Cuda<S> {
     pub fn new(ordinal: usize) -> Result<Self> {
         let driver = Arc::new(Driver::open(ordinal)?);
         let status = Status::new(&driver)?;
-        let shared = Shared { pool: Arc::new(Pool::new(driver)), status, lost: OnceLock::new() };
-        Ok(Cuda { shared: Arc::new(shared), scalar: PhantomData })
+        let shared = Arc::new(Shared { status, lost: OnceLock::new() });
+        Ok(Self::with_pool(shared, Pool::new(driver.clone(), driver)))
     }
 
-    fn driver(&self) -> &Driver {
-        self.shared.pool.driver()
+    fn with_pool(shared: Arc<Shared>, pool: Pool) -> Self {
+        let queue = Queue { pool: Arc::new(pool), in_flight: Mutex::default() };
+        Cuda { shared, queue: Arc::new(queue), scalar: PhantomData }
+    }
+
+    fn driver(&self) -> &Arc<Driver> {
+        self.queue.pool.driver()
     }
 
     /// The stream for launchers, after the device was made the calling thread's.
@@ -92,7 +119,7 @@ impl<S: Scalar> Cuda<S> {
 
     /// Device memory for a kernel's own use, given back when dropped.
     fn scratch<T: Element>(&self, len: usize) -> Result<CudaBuffer<T>> {
-        self.shared.pool.allocate(len)
+        self.queue.pool.allocate(len)
     }
 }
 
@@ -130,7 +157,7 @@ fn adds(write: Write) -> bool {
 
 impl<S: Scalar> Clone for Cuda<S> {
     fn clone(&self) -> Self {
-        Cuda { shared: self.shared.clone(), scalar: PhantomData }
+        Cuda { shared: self.shared.clone(), queue: self.queue.clone(), scalar: PhantomData }
     }
 }
 
@@ -156,15 +183,27 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn upload<T: Element>(&self, host: &[T]) -> Result<CudaBuffer<T>> {
         self.stream()?;
-        let mut buffer = self.scratch::<T>(host.len())?;
-        let to = Self::view_mut(&mut buffer).pointer().cast();
-        // SAFETY: both hold `host.len()` elements; the copy of pageable memory is staged before this returns.
-        unsafe { self.driver().copy_to_device(host.as_ptr().cast(), to, size_of_val(host))? };
+        let buffer = self.scratch::<T>(host.len())?;
+        // SAFETY: both hold `host.len()` elements. A slice may be of page-locked memory, whose copy runs behind: it is
+        // waited for, as the slice may end with this call.
+        unsafe {
+            self.driver().copy_to_device(host.as_ptr().cast(), buffer.pointer().cast(), size_of_val(host))?;
+        }
+        self.driver().synchronize()?;
         Ok(buffer)
     }
 
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CudaBuffer<T>> {
-        self.upload(&host)
+        self.stream()?;
+        let buffer = self.scratch::<T>(host.len())?;
+        let bytes = size_of_val(&host[..]);
+        // SAFETY: both hold as many elements; the host's buffer is held until the copy is done.
+        unsafe { self.driver().copy_to_device(host.as_ptr().cast(), buffer.pointer().cast(), bytes)? };
+        let done = self.driver().record()?;
+        let mut in_flight = self.queue.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.retain(|(done, _)| !done.is_done());
+        in_flight.push((done, Box::new(host)));
+        Ok(buffer)
     }
 
     fn download<T: Element>(&self, view: CudaView<'_, T>) -> Result<Vec<T>> {
@@ -180,6 +219,10 @@ impl<S: Scalar> Storage for Cuda<S> {
         }
         self.synchronize()?;
         Ok(host)
+    }
+
+    fn as_host<'a, T: Element>(_: Self::View<'a, T>) -> Option<&'a [T]> {
+        None
     }
 
     fn fill<T: Element>(&self, value: T, out: CudaViewMut<'_, T>) -> Result<()> {
@@ -230,5 +273,38 @@ impl<S: Scalar> Storage for Cuda<S> {
         self.stream()?;
         self.driver().synchronize()?;
         self.shared.status.check()
+    }
+
+    type Event = Event;
+
+    fn beside(&self) -> Result<Self> {
+        let driver = Arc::new(self.driver().fork()?);
+        Ok(Self::with_pool(self.shared.clone(), Pool::new(driver, self.driver().clone())))
+    }
+
+    fn record(&self) -> Result<Event> {
+        self.stream()?;
+        self.driver().record()
+    }
+
+    fn wait_for(&self, event: &Event) -> Result<()> {
+        self.stream()?;
+        self.driver().wait_for(event)
+    }
+
+    fn host(&self) -> Cpu<S> {
+        Cpu::page_locked(self.driver().clone())
+    }
+}
+
+impl PageLock for Driver {
+    unsafe fn lock(&self, memory: *mut u8, bytes: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.pin(memory, bytes) }
+    }
+
+    unsafe fn unlock(&self, memory: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.unpin(memory) };
     }
 }

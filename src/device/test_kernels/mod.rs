@@ -5,6 +5,7 @@
 mod attention;
 mod dense;
 mod elementwise;
+mod gemm;
 mod naive;
 mod rows;
 mod sparse;

@@ -1,11 +1,10 @@
 //! LABOR-i and LABOR-*: probabilities of sources, optimised over all in-edges of a block's destinations.
 
-use std::ops::Range;
-
-use super::pick::{Pick, keep_smallest, key};
+use super::pick::{Pick, Row, keep_smallest, key};
 use super::relabel::Relabel;
 use crate::device::LaborIterations;
-use crate::graph::Graph;
+use crate::error::Result;
+use crate::graph::InEdges;
 use crate::rng::Variates;
 
 /// LABOR-* stops after the iteration that lowers the expected number of sources by less than this share of it.
@@ -37,7 +36,7 @@ impl Plan {
     /// Finds the candidates of `dst` and their variates. Returns how many there are.
     pub(super) fn gather(
         &mut self,
-        graph: &Graph,
+        graph: InEdges<'_>,
         dst: &[u32],
         relabel: &mut impl Relabel,
         variates: &Variates,
@@ -48,7 +47,7 @@ impl Plan {
         self.candidate.clear();
         self.ids.clear();
         for &vertex in dst {
-            let sources = graph.in_neighbors(vertex);
+            let sources = graph.sources(vertex);
             for (place, &source) in sources.iter().enumerate() {
                 if let Some(&later) = sources.get(place + AHEAD) {
                     relabel.prefetch(later);
@@ -67,25 +66,35 @@ impl Plan {
         self.ids.len()
     }
 
-    /// Finds π and c by fixed-point iteration, beginning at π = 1.
-    pub(super) fn optimize(&mut self, fanout: u64, iterations: LaborIterations) {
+    /// Finds π and c by fixed-point iteration, beginning at π = 1, together with the `peers`.
+    pub(super) fn optimize(
+        &mut self,
+        fanout: u64,
+        iterations: LaborIterations,
+        peers: &mut dyn LaborPeers,
+    ) -> Result<()> {
         self.pi.clear();
         self.pi.resize(self.ids.len(), 1.0);
-        let mut expected = self.solve(fanout);
+        self.solve(fanout);
+        let mut expected = peers.combine(&self.ids, &mut self.largest)?;
         let mut done = 0;
         while iterations != LaborIterations::Fixed(done) {
             std::mem::swap(&mut self.pi, &mut self.largest);
             let before = expected;
-            expected = self.solve(fanout);
+            self.solve(fanout);
+            expected = peers.combine(&self.ids, &mut self.largest)?;
             done = done.saturating_add(1);
-            if iterations == LaborIterations::Converged && expected >= before * (1.0 - LEAST_GAIN) {
+            if iterations == LaborIterations::Converged
+                && expected as f64 >= before as f64 * (1.0 - LEAST_GAIN)
+            {
                 break;
             }
         }
+        Ok(())
     }
 
-    /// Finds every row's c and every candidate's largest `c_t π_s`; returns the expected number of sources.
-    fn solve(&mut self, fanout: u64) -> f64 {
+    /// Finds every row's c and every candidate's largest `c_t π_s`.
+    fn solve(&mut self, fanout: u64) {
         self.largest.clear();
         self.largest.resize(self.pi.len(), 0.0);
         self.scale.clear();
@@ -105,8 +114,29 @@ impl Plan {
             }
             self.scale.push(scale);
         }
-        self.largest.iter().map(|&probability| if probability < 1.0 { probability } else { 1.0 }).sum()
     }
+}
+
+/// Those who sample other destinations of the same minibatch.
+pub(crate) trait LaborPeers {
+    /// Raises each candidate's value to the largest that it has with any peer; returns the sum over all peers' different
+    /// candidates of their [`share`]s.
+    fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64>;
+}
+
+/// Nobody.
+pub(crate) struct Alone;
+
+impl LaborPeers for Alone {
+    fn combine(&mut self, _: &[u32], largest: &mut [f64]) -> Result<u64> {
+        Ok(largest.iter().map(|&probability| share(probability)).sum())
+    }
+}
+
+/// What a source of this `c_t π_s` adds to the expected number of sources, in units of 2⁻³¹: whole numbers, so that the
+/// sum, which decides when LABOR-* stops, is the same in every order. Of 2³² sources it fits 64 bits.
+pub(crate) fn share(probability: f64) -> u64 {
+    (if probability < 1.0 { probability } else { 1.0 } * (1u64 << 31) as f64) as u64
 }
 
 /// The least c for which all `min(1, c π_s)` are 1.
@@ -160,7 +190,7 @@ impl Pick for Planned<'_> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { place: row, edges, .. }: Row, kept: &mut Vec<u64>) {
         let start = edges.start;
         let degree = edges.end - start;
         if degree <= self.fanout {

@@ -4,6 +4,19 @@ use std::ops::Range;
 
 use crate::rng::{Purpose, Variates, block, bounded, math, uniform, uniform_open};
 
+/// The in-edges of one destination.
+#[derive(Clone)]
+pub(super) struct Row {
+    /// Its place among the destinations.
+    pub(super) place: usize,
+    /// The destination.
+    pub(super) vertex: u32,
+    /// Positions in the arrays of edges.
+    pub(super) edges: Range<u64>,
+    /// What positions lack to be the edges' numbers in the whole graph.
+    pub(super) shift: u64,
+}
+
 /// Decides about one row at a time.
 pub(super) trait Pick {
     /// Whether all of a row's sources are looked at, so that it pays to ask for their memory early.
@@ -12,8 +25,8 @@ pub(super) trait Pick {
     /// Fewest edges that a row of this degree will keep.
     fn at_least(&self, degree: u64) -> u64;
 
-    /// Appends what row number `row` keeps of its `edges` (ids), ascending. `vertex` is the destination.
-    fn pick(&mut self, row: usize, vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>);
+    /// Appends what a row keeps of its edges, ascending.
+    fn pick(&mut self, row: Row, kept: &mut Vec<u64>);
 }
 
 /// All in-edges.
@@ -27,8 +40,8 @@ impl Pick for All {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
-        kept.extend(edges);
+    fn pick(&mut self, row: Row, kept: &mut Vec<u64>) {
+        kept.extend(row.edges);
     }
 }
 
@@ -43,7 +56,7 @@ impl Pick for Nothing {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, _vertex: u32, _edges: Range<u64>, _kept: &mut Vec<u64>) {}
+    fn pick(&mut self, _row: Row, _kept: &mut Vec<u64>) {}
 }
 
 /// A uniform subset of `fanout` edges by Floyd's algorithm: O(fanout), whatever the degree.
@@ -88,7 +101,7 @@ impl Pick for Subset<'_> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { vertex, edges, .. }: Row, kept: &mut Vec<u64>) {
         let degree = edges.end - edges.start;
         if degree <= self.fanout {
             kept.extend(edges);
@@ -156,8 +169,8 @@ pub(super) fn key(value: u64, place: u64) -> u128 {
     u128::from(value) << 64 | u128::from(place)
 }
 
-/// The `fanout` edges with the smallest variates, where `id` names an edge's variate: the edge itself (dependent
-/// neighbour sampling) or its source (LABOR-0 of fixed size).
+/// The `fanout` edges with the smallest variates, where `id`, given an edge's position and shift, names its variate: its
+/// number (dependent neighbour sampling) or its source (LABOR-0 of fixed size).
 pub(super) struct Smallest<'w, F> {
     pub(super) variates: Variates,
     pub(super) stream: u64,
@@ -166,7 +179,7 @@ pub(super) struct Smallest<'w, F> {
     pub(super) keys: &'w mut Vec<u128>,
 }
 
-impl<F: Fn(u64) -> u64> Pick for Smallest<'_, F> {
+impl<F: Fn(u64, u64) -> u64> Pick for Smallest<'_, F> {
     const SCANS: bool = true;
 
     fn at_least(&self, degree: u64) -> u64 {
@@ -174,14 +187,14 @@ impl<F: Fn(u64) -> u64> Pick for Smallest<'_, F> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { edges, shift, .. }: Row, kept: &mut Vec<u64>) {
         if edges.end - edges.start <= self.fanout {
             kept.extend(edges);
             return;
         }
         let start = edges.start;
         self.keys.extend(edges.map(|edge| {
-            let word = self.variates.word(self.stream, (self.id)(edge));
+            let word = self.variates.word(self.stream, (self.id)(edge, shift));
             key(u64::from(word), edge - start)
         }));
         keep_smallest(self.keys, self.fanout, start, kept);
@@ -207,7 +220,7 @@ impl Pick for SmallestPerRelation<'_> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { edges, shift, .. }: Row, kept: &mut Vec<u64>) {
         if edges.end - edges.start <= self.fanout {
             kept.extend(edges);
             return;
@@ -215,7 +228,7 @@ impl Pick for SmallestPerRelation<'_> {
         let start = edges.start;
         self.keys.extend(edges.map(|edge| {
             let relation = u128::from(self.relation[edge as usize]);
-            relation << 96 | key(u64::from(self.variates.word(self.stream, edge)), edge - start)
+            relation << 96 | key(u64::from(self.variates.word(self.stream, edge + shift)), edge - start)
         }));
         self.keys.sort_unstable();
         let first_kept = kept.len();
@@ -247,7 +260,7 @@ impl Pick for SmallestWeighted<'_> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { edges, shift, .. }: Row, kept: &mut Vec<u64>) {
         let positive = |edge: &u64| self.weight[*edge as usize] > 0.0;
         if edges.end - edges.start <= self.fanout {
             kept.extend(edges.filter(positive));
@@ -256,7 +269,7 @@ impl Pick for SmallestWeighted<'_> {
         let start = edges.start;
         let stream = Purpose::Key.stream(self.layer);
         self.keys.extend(edges.filter(positive).map(|edge| {
-            let exponential = -math::ln(uniform_open(self.seed, stream, edge));
+            let exponential = -math::ln(uniform_open(self.seed, stream, edge + shift));
             // Positive finite numbers are in the order of their bits.
             key((exponential / f64::from(self.weight[edge as usize])).to_bits(), edge - start)
         }));
@@ -282,7 +295,7 @@ impl Pick for Replacement<'_> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { vertex, edges, .. }: Row, kept: &mut Vec<u64>) {
         if edges.is_empty() {
             return;
         }
@@ -331,7 +344,7 @@ impl Pick for Labor0<'_> {
     }
 
     #[inline(always)]
-    fn pick(&mut self, _row: usize, _vertex: u32, edges: Range<u64>, kept: &mut Vec<u64>) {
+    fn pick(&mut self, Row { edges, .. }: Row, kept: &mut Vec<u64>) {
         let degree = edges.end - edges.start;
         if degree <= self.fanout {
             kept.extend(edges);

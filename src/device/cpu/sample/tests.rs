@@ -97,7 +97,7 @@ fn skewed(n_vertices: u64, mean: u64, seed: u64) -> Arc<Graph> {
 /// The fast sampler's block on the host, in f64, by the stamped table or the hash table.
 fn fast_by(by_table: bool, job: &Job) -> Result<NaiveBlock> {
     check(job.graph, job.dst, job.spec, job.variates)?;
-    let block = sample(&Cpu::<f64>::new(), &mut Workspace::default(), by_table, job)?;
+    let block = sample(&Cpu::<f64>::new(), &mut Workspace::default(), by_table, job, &mut Alone)?;
     Ok(to_host(block))
 }
 

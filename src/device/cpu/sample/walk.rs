@@ -1,11 +1,11 @@
 //! PinSAGE's random walks: which vertices are visited most.
 
-use crate::graph::Graph;
+use crate::graph::InEdges;
 use crate::rng::{Purpose, bounded, uniform};
 
 /// Walks against the in-edges, and the vertices that they visit.
 pub(super) struct Walks<'w> {
-    pub(super) graph: &'w Graph,
+    pub(super) graph: InEdges<'w>,
     pub(super) seed: u64,
     pub(super) layer: u32,
     pub(super) walks: u32,
@@ -16,14 +16,29 @@ pub(super) struct Walks<'w> {
     pub(super) visits: &'w mut Vec<u32>,
     /// `(visits, vertex)` of one destination.
     pub(super) ranking: &'w mut Vec<(u32, u32)>,
+    /// By destination: visits of walks that were walked elsewhere, instead of walks here.
+    pub(super) walked: Option<&'w [Vec<u32>]>,
 }
 
 impl Walks<'_> {
-    /// Appends the neighbours of `vertex`, ascending, to `sources` and their shares of the visits to `weight`.
+    /// Appends the neighbours of `vertex`, destination number `place`, ascending, to `sources` and their shares of the
+    /// visits to `weight`.
     ///
     /// A walk ends at a vertex without in-edges.
-    pub(super) fn neighbors(&mut self, vertex: u32, sources: &mut Vec<u32>, weight: &mut Vec<f64>) {
-        self.walk(vertex);
+    pub(super) fn neighbors(
+        &mut self,
+        place: usize,
+        vertex: u32,
+        sources: &mut Vec<u32>,
+        weight: &mut Vec<f64>,
+    ) {
+        match self.walked {
+            Some(walked) => {
+                self.visits.clear();
+                self.visits.extend_from_slice(&walked[place]);
+            }
+            None => self.walk(vertex),
+        }
         self.visits.sort_unstable();
         self.ranking.clear();
         self.ranking.extend(self.visits.chunk_by(|a, b| a == b).map(|run| (run.len() as u32, run[0])));
@@ -49,7 +64,7 @@ impl Walks<'_> {
                 if uniform(self.seed, restart, counter) < self.restart {
                     at = vertex;
                 }
-                let neighbors = self.graph.in_neighbors(at);
+                let neighbors = self.graph.sources(at);
                 if neighbors.is_empty() {
                     break;
                 }

@@ -33,7 +33,14 @@ fn fast_samplers_equal_the_naive_ones_by_either_table() {
                         continue;
                     }
                     let spec = &spec(method, fanout);
-                    let job = Job { graph: &graph, dst: &dst, spec, variates: &variates, layer: 2 };
+                    let job = Job {
+                        graph: graph.in_edges(),
+                        dst: &dst,
+                        spec,
+                        variates: &variates,
+                        layer: 2,
+                        walked: None,
+                    };
                     let expected = naive::sample(&graph, &dst, spec, &variates, 2);
                     let what = format!("{spec:?} {variates:?}");
                     assert_same(&fast_by(true, &job).unwrap(), &expected, &what);
@@ -88,8 +95,15 @@ fn used_workspaces_leave_no_trace() {
         let dst: Vec<u32> = (0..60).map(|i| (i * 11 % graph.n_vertices()) as u32).collect();
         let (spec, variates) = (spec(method, 1 + round as usize % 9), batch(round));
         for by_table in [true, false] {
-            let job = Job { graph, dst: &dst, spec: &spec, variates: &variates, layer: 0 };
-            let found = sample(&Cpu::<f64>::new(), &mut workspace, by_table, &job).unwrap();
+            let job = Job {
+                graph: graph.in_edges(),
+                dst: &dst,
+                spec: &spec,
+                variates: &variates,
+                layer: 0,
+                walked: None,
+            };
+            let found = sample(&Cpu::<f64>::new(), &mut workspace, by_table, &job, &mut Alone).unwrap();
             assert_eq!(to_host(found), fast_by(by_table, &job).unwrap(), "{spec:?}");
         }
     }

@@ -62,7 +62,14 @@ fn fanouts_per_relation_equal_the_naive_ones() {
         for fanout in [0, 1, 5, 20, usize::MAX] {
             for variates in [batch(3), dependent_batch(0), dependent_batch(7)] {
                 let spec = &per_relation(fanout);
-                let job = Job { graph: &graph, dst: &dst, spec, variates: &variates, layer: 2 };
+                let job = Job {
+                    graph: graph.in_edges(),
+                    dst: &dst,
+                    spec,
+                    variates: &variates,
+                    layer: 2,
+                    walked: None,
+                };
                 let expected = naive::sample(&graph, &dst, spec, &variates, 2);
                 assert_eq!(fast_by(true, &job).unwrap(), expected, "{spec:?} {variates:?}");
                 assert_eq!(fast_by(false, &job).unwrap(), expected, "{spec:?} {variates:?}");

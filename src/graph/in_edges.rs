@@ -1,0 +1,86 @@
+//! The in-edges of some vertices, as samplers read them: those of a whole graph, or of a [`Shard`](super::Shard).
+
+use std::ops::Range;
+
+use super::Graph;
+
+/// The in-edges of all vertices of a graph, or of those that a shard holds.
+///
+/// An edge has a *position* in the arrays here, and a *number* in the whole graph, which names its variates: a shard's
+/// positions lack a shift, which is the same for all edges of a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InEdges<'a> {
+    /// Number of vertices of the whole graph.
+    pub n_vertices: usize,
+    /// `[n_rows + 1]`: positions at which rows begin.
+    pub indptr: &'a [u64],
+    /// `[n_positions]`: sources.
+    pub indices: &'a [u32],
+    /// `[n_positions]`: relations.
+    pub edge_type: Option<&'a [u16]>,
+    /// `[n_positions]`: weights.
+    pub edge_weight: Option<&'a [f32]>,
+    /// Which vertices have rows; `None`: all, in order.
+    pub held: Option<Held<'a>>,
+}
+
+/// Which vertices have rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held<'a> {
+    /// `[n_vertices]`: a vertex's row, or something out of range if it has none.
+    pub row_of: &'a [u32],
+    /// `[n_rows]`: the number of a row's first edge in the whole graph.
+    pub first_edge: &'a [u64],
+}
+
+impl<'a> InEdges<'a> {
+    /// The row of a vertex that has one. Panics (here, or when the row is used) otherwise.
+    #[inline(always)]
+    pub fn row(&self, vertex: u32) -> usize {
+        match self.held {
+            None => vertex as usize,
+            Some(held) => held.row_of[vertex as usize] as usize,
+        }
+    }
+
+    /// Positions of a vertex's in-edges.
+    #[inline(always)]
+    pub fn positions(&self, vertex: u32) -> Range<u64> {
+        let row = self.row(vertex);
+        self.indptr[row]..self.indptr[row + 1]
+    }
+
+    /// What the positions of a vertex's in-edges lack to be their numbers in the whole graph.
+    #[inline(always)]
+    pub fn shift(&self, vertex: u32) -> u64 {
+        match self.held {
+            None => 0,
+            Some(held) => {
+                let row = self.row(vertex);
+                // A row that begins earlier here than in the whole graph: never negative.
+                held.first_edge[row] - self.indptr[row]
+            }
+        }
+    }
+
+    /// Sources of a vertex's in-edges, ascending.
+    #[inline(always)]
+    pub fn sources(&self, vertex: u32) -> &'a [u32] {
+        let positions = self.positions(vertex);
+        &self.indices[positions.start as usize..positions.end as usize]
+    }
+}
+
+impl Graph {
+    /// All in-edges.
+    pub(crate) fn in_edges(&self) -> InEdges<'_> {
+        InEdges {
+            n_vertices: self.n_vertices(),
+            indptr: self.indptr(),
+            indices: self.indices(),
+            edge_type: self.edge_type(),
+            edge_weight: self.edge_weight(),
+            held: None,
+        }
+    }
+}
