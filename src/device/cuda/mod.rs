@@ -7,6 +7,7 @@
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
 //! product. [`Cuda`] is the same in both builds; they differ in `driver`.
 
+mod attention;
 mod batch_norm;
 mod elementwise;
 #[allow(unsafe_code)]

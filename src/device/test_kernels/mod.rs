@@ -2,6 +2,7 @@
 //!
 //! Buffers have guards at both ends that must not change, and outputs that are to be overwritten hold NaN before.
 
+mod attention;
 mod dense;
 mod elementwise;
 mod gemm;
