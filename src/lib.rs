@@ -4,6 +4,8 @@
 pub mod array;
 pub mod block;
 pub mod cli;
+pub mod comm;
+pub mod coop;
 pub mod data;
 pub mod device;
 mod error;

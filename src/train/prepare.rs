@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::block::Block;
+use crate::coop::ExchangePlan;
 use crate::data::{Dataset, Features};
 use crate::device::{Cpu, CpuBuffer, Device, Gather, Sample, SampleSpec, Scalar, Storage};
 use crate::error::{Error, Result};
@@ -27,6 +28,13 @@ pub struct Preparer<S: Scalar> {
 pub struct HostBatch<S: Scalar> {
     /// In model order.
     pub blocks: Vec<Arc<Block<Cpu<S>>>>,
+    /// In model order: how the blocks' source rows come from the processing elements that own them. Empty where one
+    /// element has all.
+    pub plans: Vec<ExchangePlan<Cpu<S>>>,
+    /// The last block's destinations.
+    pub seeds: Vec<u32>,
+    /// Number of feature rows that were loaded from storage or cache.
+    pub n_loaded: usize,
     /// Where seeds were repeated: for each one asked for, its row among the last block's destinations.
     pub seed_row: Option<Vec<u32>>,
     /// Rows of the first block's sources.
@@ -60,6 +68,10 @@ pub enum HostInput<S: Scalar> {
 pub struct Batch<D: Device> {
     /// In model order.
     pub blocks: Vec<Arc<Block<D>>>,
+    /// As in [`HostBatch`].
+    pub plans: Vec<Arc<ExchangePlan<D>>>,
+    /// Number of feature rows that were loaded from storage or cache.
+    pub n_loaded: usize,
     /// Rows of the first block's sources.
     pub input: BatchInput<D>,
     /// `[n_seeds]` on the host.
@@ -107,8 +119,11 @@ impl<D: Device> Batch<D> {
                 .ok_or_else(|| Error::invalid("blocks", "shared", "blocks that nobody else holds"))?;
             Block::from_host(device, block).map(Arc::new)
         };
+        let plan = |plan| ExchangePlan::from_host(device, plan).map(Arc::new);
         Ok(Batch {
             blocks: host.blocks.into_iter().map(moved).collect::<Result<_>>()?,
+            plans: host.plans.into_iter().map(plan).collect::<Result<_>>()?,
+            n_loaded: host.n_loaded,
             input: BatchInput::from_host(device, host.input)?,
             labels: host.labels,
         })
@@ -122,9 +137,19 @@ impl<S: Scalar> Preparer<S> {
         Preparer { cpu, dataset, with_degrees }
     }
 
+    /// The memory that batches are in.
+    pub fn cpu(&self) -> &Cpu<S> {
+        &self.cpu
+    }
+
     /// The data set.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
+    }
+
+    /// Whether blocks know their sources' in-degrees.
+    pub(super) fn with_degrees(&self) -> bool {
+        self.with_degrees
     }
 
     /// A sampler whose blocks are as the model needs them.
@@ -144,7 +169,10 @@ impl<S: Scalar> Preparer<S> {
         let labels = self.labels(&sampled.seeds)?;
         let gather_seconds = start.elapsed().as_secs_f64();
         Ok(HostBatch {
+            n_loaded: sampled.blocks[0].n_src(),
             blocks: sampled.blocks,
+            plans: Vec::new(),
+            seeds: sampled.seeds,
             seed_row: sampled.seed_row,
             input,
             labels,

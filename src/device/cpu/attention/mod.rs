@@ -132,8 +132,16 @@ impl<S: Scalar> Attention for Cpu<S> {
         messages: &mut [S],
     ) -> Result<()> {
         check_csr(&a)?;
-        let gradients = [&dz_dst, &dattention];
-        check_gatv2_destinations::<Self>(&a, &spec, &operands, [&max, &sum], &dout, gradients, &messages)?;
+        check_gatv2_destinations::<Self>(
+            &a,
+            &spec,
+            &operands,
+            [&max, &sum],
+            &dout,
+            &dz_dst,
+            &dattention,
+            &messages,
+        )?;
         let gradients = [dz_dst.data, dattention.data];
         gatv2::backward_destinations(a, spec, operands, [max, sum], dout, gradients, messages);
         Ok(())

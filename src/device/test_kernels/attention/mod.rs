@@ -4,8 +4,8 @@ mod problem;
 
 use super::{Guarded, Random, poison, test_cpus, test_devices, to_f64};
 use crate::device::{
-    Attention, AttentionDropout, AttentionSpec, Csr, GatGradients, GatSaved, Gatv2Operands, Matrix, MatrixMut,
-    Scalar, Sddmm, Write,
+    Attention, AttentionDropout, AttentionSpec, Csr, GatGradients, GatSaved, Gatv2Operands, Matrix,
+    MatrixMut, Scalar, Sddmm, Write,
 };
 use crate::error::{Error, Result};
 use problem::{Problem, close, for_problems, leaky, leaky_slope, pattern};
@@ -304,9 +304,7 @@ fn head_dot_agrees<D: Attention>(device: &D, problem: &Problem, n: usize) {
     };
     input(assigned.matrix_mut(n, width), Write::Assign);
     input(dx.matrix_mut(n, width), Write::Add);
-    device
-        .head_dot_backward_vector(x_on.matrix(n, width), heads, dout_on.view(), da.view_mut())
-        .unwrap();
+    device.head_dot_backward_vector(x_on.matrix(n, width), heads, dout_on.view(), da.view_mut()).unwrap();
     close("products", &out.read(), &out_ref);
     close("dx", &assigned.read(), &dx_ref);
     dx_ref.iter_mut().for_each(|dx| *dx += 1.0);
@@ -338,15 +336,17 @@ fn nan_shows<D: Attention>(device: &D) {
     let scalar = D::Scalar::from_f64;
     let indptr = Guarded::new(device, &[0u32, 3, 5]);
     let indices = Guarded::new(device, &[0u32, 1, 2, 1, 1]);
-    let a =
-        Csr { n_rows: 2, n_cols: 3, indptr: indptr.view(), indices: indices.view(), edge: None };
+    let a = Csr { n_rows: 2, n_cols: 3, indptr: indptr.view(), indices: indices.view(), edge: None };
     let spec = AttentionSpec { heads, slope: 0.2, self_loop: false, dropout: None };
     let mut z = vec![scalar(0.5); 3 * width];
     z[2 * width] = D::Scalar::from_f64(f64::NAN);
     let mut score = vec![scalar(0.5); 3 * heads];
     score[2 * heads] = D::Scalar::from_f64(f64::NAN);
-    let (z, score, zeros) =
-        (Guarded::new(device, &z), Guarded::new(device, &score), Guarded::new(device, &vec![scalar(0.0); 16]));
+    let (z, score, zeros) = (
+        Guarded::new(device, &z),
+        Guarded::new(device, &score),
+        Guarded::new(device, &vec![scalar(0.0); 16]),
+    );
     let run = |gat: bool| {
         let [mut out, mut max, mut sum] = [2 * width, 2 * heads, 2 * heads].map(|len| output(device, len));
         let (out_view, max, sum) = (out.matrix_mut(2, width), max.view_mut(), sum.view_mut());
@@ -409,8 +409,7 @@ fn wrong_arguments_are_errors<D: Attention>(device: &D) {
     assert_eq!(to_f64(&out.read()), [7.0; 4]);
 
     let (indptr, indices) = (Guarded::new(device, &[0u32, 1, 1]), Guarded::new(device, &[0u32]));
-    let a =
-        Csr { n_rows: 2, n_cols: 1, indptr: indptr.view(), indices: indices.view(), edge: None };
+    let a = Csr { n_rows: 2, n_cols: 1, indptr: indptr.view(), indices: indices.view(), edge: None };
     let spec = AttentionSpec { heads: 1, slope: 0.2, self_loop: true, dropout: None };
     let (mut max, mut sum) = (output(device, 2), output(device, 2));
     let mut gat = |a, spec| {
