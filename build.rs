@@ -24,13 +24,17 @@ fn main() {
     }
 }
 
-/// The kernels' files, in order of their names.
+/// The files of a folder that end in `.extension`, in order of their names.
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("the folder {folder}: {error}"));
+    let paths = entries.map(|entry| entry.expect("an entry of a folder").path());
+    let mut files: Vec<_> = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
+    files.sort();
+    files
+}
+
 fn kernels() -> Vec<PathBuf> {
-    let folder = std::fs::read_dir("cuda").expect("the folder cuda");
-    let files = folder.map(|entry| entry.expect("an entry of the folder cuda").path());
-    let mut kernels: Vec<_> = files.filter(|path| path.extension().is_some_and(|e| e == "cu")).collect();
-    kernels.sort();
-    kernels
+    files("cuda", "cu")
 }
 
 fn stem(path: &Path) -> String {
@@ -122,7 +126,7 @@ fn build_emulated(mode: Mode) {
             println!("cargo:rustc-link-lib=dylib={library}");
         }
     }
-    mode.build().file("cuda/emulate/emulate.cpp").compile("cohop_emulate");
+    mode.build().files(files("cuda/emulate", "cpp")).compile("cohop_emulate");
     let mut build = mode.build();
     if mode == Mode::Race {
         build.flag("-fsanitize=thread").flag("--param=tsan-instrument-func-entry-exit=0");

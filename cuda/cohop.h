@@ -78,10 +78,43 @@ int32_t cohop_dot(cohop_dtype scalar, uint64_t n, const void* x, const void* y, 
                   void* stream);
 
 // ---- gather (Gather) --------------------------------------------------------------------------------------------
+int32_t cohop_gather(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uint64_t cols, const void* table,
+                     uint64_t n_table, const uint32_t* index, void* out, cohop_status* status, void* stream);
+uint64_t cohop_scatter_add_bytes(cohop_dtype scalar, uint64_t rows, uint64_t cols);
+// scratch: cohop_scatter_add_bytes(scalar, rows, cols) bytes.
+int32_t cohop_scatter_add(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const uint32_t* index,
+                          uint64_t n_out, void* scratch, void* out, cohop_status* status, void* stream);
 
 // ---- spmm (Spmm) ------------------------------------------------------------------------------------------------
+uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
+// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes. `positions` and the factors `edge`, `row`, `column` are optional.
+int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
+                   const uint32_t* indices, const uint32_t* positions, const void* edge, const void* row,
+                   const void* column, const void* x, void* scratch, void* out, bool add, void* stream);
+uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
+// scratch: cohop_spmm_max_bytes(scalar, n_edge, cols) bytes.
+int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
+                       const uint32_t* indices, const void* x, void* scratch, void* out, uint32_t* argmax,
+                       void* stream);
+// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes.
+int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols,
+                                const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
+                                const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
+                                void* stream);
+uint64_t cohop_transpose_bytes(uint64_t n_edge);
+// scratch: cohop_transpose_bytes(n_edge) bytes.
+int32_t cohop_transpose(uint64_t n_rows, uint64_t n_cols, uint64_t n_edge, const uint32_t* indptr,
+                        const uint32_t* indices, void* scratch, uint32_t* out_indptr, uint32_t* out_indices,
+                        uint32_t* out_edge, void* stream);
+int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, double offset, void* out,
+                             void* stream);
 
 // ---- sddmm (Sddmm) ----------------------------------------------------------------------------------------------
+int32_t cohop_sddmm_dot(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, uint64_t dim,
+                        const uint32_t* indptr, const uint32_t* indices, const void* x, const void* y, void* out,
+                        bool add, void* stream);
+int32_t cohop_sddmm_add(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
+                        const uint32_t* indices, const void* x, const void* y, void* out, bool add, void* stream);
 
 // ---- attention (Attention) --------------------------------------------------------------------------------------
 

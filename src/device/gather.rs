@@ -1,7 +1,9 @@
 //! Kernel family *gather*: rows of a table by index, and the reverse.
 
-use crate::device::{FeatureElement, Matrix, MatrixMut, Storage};
-use crate::error::Result;
+use crate::device::{
+    FeatureElement, Matrix, MatrixMut, Storage, check_matrix, check_matrix_length, check_matrix_mut,
+};
+use crate::error::{Result, check_length};
 
 /// Gather and scatter of rows.
 pub trait Gather: Storage {
@@ -28,4 +30,28 @@ pub trait Gather: Storage {
         index: Self::View<'_, u32>,
         out: MatrixMut<'_, Self>,
     ) -> Result<()>;
+}
+
+/// `Ok` if the arguments of [`Gather::gather`] fit together.
+pub(crate) fn check_gather<D: Storage, E: FeatureElement>(
+    table: &D::View<'_, E>,
+    n_table: usize,
+    index: &D::View<'_, u32>,
+    out: &MatrixMut<'_, D>,
+) -> Result<()> {
+    check_matrix_mut(out)?;
+    check_length("index", D::view_len(index), out.rows)?;
+    check_matrix_length(D::view_len(table), n_table, out.cols)
+}
+
+/// `Ok` if the arguments of [`Gather::scatter_add`] fit together.
+pub(crate) fn check_scatter_add<D: Storage>(
+    x: &Matrix<'_, D>,
+    index: &D::View<'_, u32>,
+    out: &MatrixMut<'_, D>,
+) -> Result<()> {
+    check_matrix(x)?;
+    check_matrix_mut(out)?;
+    check_length("index", D::view_len(index), x.rows)?;
+    check_length("columns of out", out.cols, x.cols)
 }

@@ -38,6 +38,7 @@ pub use cuda::Cuda;
 pub use elementwise::{Activation, Elementwise};
 pub(crate) use elementwise::{check_columns, check_probability};
 pub use gather::Gather;
+pub(crate) use gather::{check_gather, check_scatter_add};
 pub use gemm::Gemm;
 pub(crate) use gemm::check_gemm;
 pub use loss::{IGNORED, Loss};
@@ -45,8 +46,11 @@ pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
+pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};
 pub use spmm::{Csr, Spmm, Weights};
-pub(crate) use spmm::{check_csr_lengths, check_no_edge};
+pub(crate) use spmm::{
+    check_csr_lengths, check_no_edge, check_product, check_transpose, check_weights, positions_of_transpose,
+};
 pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
 pub(crate) use storage::{check_matrix, check_matrix_length, check_matrix_mut, check_same_shape};
 

@@ -1,7 +1,9 @@
 //! Kernel family *SDDMM*: a value per edge from the rows at its two ends.
 
-use crate::device::{Csr, Matrix, Storage, Write};
-use crate::error::Result;
+use crate::device::{
+    Csr, Matrix, Storage, Write, check_csr_lengths, check_matrix, check_no_edge, check_same_shape,
+};
+use crate::error::{Error, Result, check_length};
 
 /// Values per edge.
 pub trait Sddmm: Storage {
@@ -31,4 +33,45 @@ pub trait Sddmm: Storage {
         out: Self::ViewMut<'_, Self::Scalar>,
         write: Write,
     ) -> Result<()>;
+}
+
+/// `Ok` if the arguments of [`Sddmm::sddmm_dot`] fit together.
+pub(crate) fn check_sddmm_dot<D: Storage>(
+    a: &Csr<'_, D>,
+    x: &Matrix<'_, D>,
+    y: &Matrix<'_, D>,
+    heads: usize,
+    out: &D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    check_ends("sddmm_dot", a, x, y)?;
+    if heads == 0 || !x.cols.is_multiple_of(heads) {
+        return Err(Error::invalid("heads", heads, format!("a divisor of the {} columns", x.cols)));
+    }
+    check_length("out", D::view_mut_len(out), D::view_len(&a.indices) * heads)
+}
+
+/// `Ok` if the arguments of [`Sddmm::sddmm_add`] fit together.
+pub(crate) fn check_sddmm_add<D: Storage>(
+    a: &Csr<'_, D>,
+    x: &Matrix<'_, D>,
+    y: &Matrix<'_, D>,
+    out: &D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    check_ends("sddmm_add", a, x, y)?;
+    check_length("out", D::view_mut_len(out), D::view_len(&a.indices) * x.cols)
+}
+
+/// `Ok` if `x: [n_cols, cols]` and `y: [n_rows, cols]`, and the pattern has no positions.
+fn check_ends<D: Storage>(
+    op: &'static str,
+    a: &Csr<'_, D>,
+    x: &Matrix<'_, D>,
+    y: &Matrix<'_, D>,
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_no_edge(a)?;
+    check_matrix(x)?;
+    check_matrix(y)?;
+    check_same_shape(op, "x", x.shape(), "required", [a.n_cols, x.cols])?;
+    check_same_shape(op, "y", y.shape(), "required", [a.n_rows, x.cols])
 }

@@ -1,6 +1,6 @@
 //! Kernel family *SpMM*: sparse times dense, the aggregation of every layer.
 
-use crate::device::{Matrix, MatrixMut, Storage, Write};
+use crate::device::{Matrix, MatrixMut, Storage, Write, check_matrix, check_matrix_mut, check_same_shape};
 use crate::error::{Error, Result, check_length};
 
 /// A sparse pattern in compressed rows: row `i` holds the columns `indices[indptr[i]..indptr[i + 1]]`.
@@ -44,6 +44,52 @@ pub(crate) fn check_no_edge<D: Storage>(a: &Csr<'_, D>) -> Result<()> {
             Err(Error::invalid("edge", "present", "absent: values stand at the entries' own positions"))
         }
     }
+}
+
+/// `Ok` if `x: [n_cols, dim]` and `out: [n_rows, dim]`, and the arrays of all fit together.
+pub(crate) fn check_product<D: Storage>(
+    op: &'static str,
+    a: &Csr<'_, D>,
+    x: &Matrix<'_, D>,
+    out: &MatrixMut<'_, D>,
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_matrix(x)?;
+    check_matrix_mut(out)?;
+    check_same_shape(op, "dense operand", x.shape(), "required", [a.n_cols, x.cols])?;
+    check_same_shape(op, "out", out.shape(), "required", [a.n_rows, x.cols])
+}
+
+/// `Ok` if the factors that are there fit the pattern.
+pub(crate) fn check_weights<D: Storage>(a: &Csr<'_, D>, weights: &Weights<'_, D>) -> Result<()> {
+    for (name, factor, expected) in [
+        ("edge weights", weights.edge, D::view_len(&a.indices)),
+        ("row factors", weights.row, a.n_rows),
+        ("column factors", weights.column, a.n_cols),
+    ] {
+        check_length(name, factor.map_or(expected, |factor| D::view_len(&factor)), expected)?;
+    }
+    Ok(())
+}
+
+/// `a.edge`, or an error if it is absent.
+pub(crate) fn positions_of_transpose<'a, D: Storage>(a: &Csr<'a, D>) -> Result<D::View<'a, u32>> {
+    a.edge.ok_or_else(|| Error::invalid("edge", "absent", "the positions that a transpose has"))
+}
+
+/// `Ok` if the arrays of a transpose of `a` have the right lengths.
+pub(crate) fn check_transpose<D: Storage>(
+    a: &Csr<'_, D>,
+    indptr: &D::ViewMut<'_, u32>,
+    indices: &D::ViewMut<'_, u32>,
+    edge: &D::ViewMut<'_, u32>,
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_no_edge(a)?;
+    let n_edge = D::view_len(&a.indices);
+    check_length("indptr of the transpose", D::view_mut_len(indptr), a.n_cols + 1)?;
+    check_length("indices of the transpose", D::view_mut_len(indices), n_edge)?;
+    check_length("edge of the transpose", D::view_mut_len(edge), n_edge)
 }
 
 /// Factors of a sparse matrix with the pattern of a [`Csr`]: entry `e` of row `i` and column `j` has the value

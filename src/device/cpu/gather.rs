@@ -11,10 +11,9 @@ use rayon::prelude::*;
 
 use super::parallel::{TASK_ELEMENTS, add_assign, check_index, for_rows, prefetch, vectorized};
 use crate::device::{
-    Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_matrix, check_matrix_length,
-    check_matrix_mut,
+    Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add,
 };
-use crate::error::{Result, check_length};
+use crate::error::Result;
 
 impl<S: Scalar> Gather for Cpu<S> {
     fn gather<E: FeatureElement>(
@@ -24,9 +23,7 @@ impl<S: Scalar> Gather for Cpu<S> {
         index: &[u32],
         out: MatrixMut<'_, Self>,
     ) -> Result<()> {
-        check_matrix_mut(&out)?;
-        check_length("index", index.len(), out.rows)?;
-        check_matrix_length(table.len(), n_table, out.cols)?;
+        check_gather(&table, n_table, &index, &out)?;
         check_index("index", index, n_table)?;
         let (data, dim) = (out.data, out.cols);
         if let Some(table) = cast::<E, S>(table) {
@@ -44,10 +41,7 @@ impl<S: Scalar> Gather for Cpu<S> {
     }
 
     fn scatter_add(&self, x: Matrix<'_, Self>, index: &[u32], out: MatrixMut<'_, Self>) -> Result<()> {
-        check_matrix(&x)?;
-        check_matrix_mut(&out)?;
-        check_length("index", index.len(), x.rows)?;
-        check_length("columns of out", out.cols, x.cols)?;
+        check_scatter_add(&x, &index, &out)?;
         check_index("index", index, out.rows)?;
         let dim = x.cols;
         if x.data.is_empty() {

@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use super::parallel::{ByEdges, Split, check_csr, for_parts, vectorized, write_all};
-use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_matrix, check_no_edge, check_same_shape};
-use crate::error::{Error, Result, check_length};
+use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_sddmm_add, check_sddmm_dot};
+use crate::error::Result;
 
 impl<S: Scalar> Sddmm for Cpu<S> {
     fn sddmm_dot(
@@ -20,15 +20,7 @@ impl<S: Scalar> Sddmm for Cpu<S> {
         write: Write,
     ) -> Result<()> {
         check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_matrix(&x)?;
-        check_matrix(&y)?;
-        check_same_shape("sddmm_dot", "x", x.shape(), "required", [a.n_cols, x.cols])?;
-        check_same_shape("sddmm_dot", "y", y.shape(), "required", [a.n_rows, x.cols])?;
-        if heads == 0 || !x.cols.is_multiple_of(heads) {
-            return Err(Error::invalid("heads", heads, format!("a divisor of the {} columns", x.cols)));
-        }
-        check_length("out", out.len(), a.indices.len() * heads)?;
+        check_sddmm_dot(&a, &x, &y, heads, &out)?;
         let (width, dim) = (x.cols, x.cols / heads);
         let work = ByEdges { indptr: a.indptr, dim: width.max(heads) };
         let out = Edges { indptr: a.indptr, data: out, heads };
@@ -63,12 +55,7 @@ impl<S: Scalar> Sddmm for Cpu<S> {
         write: Write,
     ) -> Result<()> {
         check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_matrix(&x)?;
-        check_matrix(&y)?;
-        check_same_shape("sddmm_add", "x", x.shape(), "required", [a.n_cols, x.cols])?;
-        check_same_shape("sddmm_add", "y", y.shape(), "required", [a.n_rows, x.cols])?;
-        check_length("out", out.len(), a.indices.len() * x.cols)?;
+        check_sddmm_add(&a, &x, &y, &out)?;
         let cols = x.cols;
         let work = ByEdges { indptr: a.indptr, dim: cols };
         let out = Edges { indptr: a.indptr, data: out, heads: cols };

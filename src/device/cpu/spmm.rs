@@ -10,10 +10,10 @@ use super::parallel::{
     ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, prefetch, vectorized, write_tile,
 };
 use crate::device::{
-    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_matrix, check_matrix_mut, check_no_edge,
-    check_same_shape,
+    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_transpose,
+    check_weights, positions_of_transpose,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::{Result, check_length};
 
 impl<S: Scalar> Spmm for Cpu<S> {
     fn spmm(
@@ -24,14 +24,9 @@ impl<S: Scalar> Spmm for Cpu<S> {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        check_operands("spmm", &a, &x, &out)?;
-        for (name, factor, expected) in [
-            ("edge weights", weights.edge, a.indices.len()),
-            ("row factors", weights.row, a.n_rows),
-            ("column factors", weights.column, a.n_cols),
-        ] {
-            check_length(name, factor.map_or(expected, <[S]>::len), expected)?;
-        }
+        check_csr(&a)?;
+        check_product("spmm", &a, &x, &out)?;
+        check_weights(&a, &weights)?;
         let dim = x.cols;
         let work = ByEdges { indptr: a.indptr, dim };
         let rows = Rows { data: out.data, cols: dim };
@@ -64,7 +59,8 @@ impl<S: Scalar> Spmm for Cpu<S> {
         out: MatrixMut<'_, Self>,
         argmax: &mut [u32],
     ) -> Result<()> {
-        check_operands("spmm_max", &a, &x, &out)?;
+        check_csr(&a)?;
+        check_product("spmm_max", &a, &x, &out)?;
         check_no_edge(&a)?;
         check_length("argmax", argmax.len(), out.data.len())?;
         let dim = x.cols;
@@ -102,11 +98,10 @@ impl<S: Scalar> Spmm for Cpu<S> {
         dx: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        check_operands("spmm_max_backward", &a, &dout, &dx)?;
+        check_csr(&a)?;
+        check_product("spmm_max_backward", &a, &dout, &dx)?;
         check_length("argmax", argmax.len(), dout.data.len())?;
-        let Some(edge) = a.edge else {
-            return Err(Error::invalid("edge", "absent", "the positions that a transpose has"));
-        };
+        let edge = positions_of_transpose(&a)?;
         let dim = dout.cols;
         let work = ByEdges { indptr: a.indptr, dim };
         let rows = Rows { data: dx.data, cols: dim };
@@ -139,10 +134,7 @@ impl<S: Scalar> Spmm for Cpu<S> {
         edge: &mut [u32],
     ) -> Result<()> {
         check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_length("indptr of the transpose", indptr.len(), a.n_cols + 1)?;
-        check_length("indices of the transpose", indices.len(), a.indices.len())?;
-        check_length("edge of the transpose", edge.len(), a.indices.len())?;
+        check_transpose(&a, &indptr, &indices, &edge)?;
         // A counting sort by column. `indptr[j + 1]` first counts column j, then is where its next entry goes, and
         // ends as where its entries end.
         indptr.fill(0);
@@ -182,20 +174,6 @@ impl<S: Scalar> Spmm for Cpu<S> {
         });
         Ok(())
     }
-}
-
-/// `Ok` if `x: [n_cols, dim]` and `out: [n_rows, dim]`, and the arrays of all fit together.
-fn check_operands<S: Scalar>(
-    op: &'static str,
-    a: &Csr<'_, Cpu<S>>,
-    x: &Matrix<'_, Cpu<S>>,
-    out: &MatrixMut<'_, Cpu<S>>,
-) -> Result<()> {
-    check_csr(a)?;
-    check_matrix(x)?;
-    check_matrix_mut(out)?;
-    check_same_shape(op, "dense operand", x.shape(), "required", [a.n_cols, x.cols])?;
-    check_same_shape(op, "out", out.shape(), "required", [a.n_rows, x.cols])
 }
 
 /// Columns `column..column + W` of row `j`. Panics if they are not inside `x`.

@@ -182,6 +182,126 @@ unsafe extern "C" {
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_gather(
+        scalar: cohop_dtype,
+        element: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        table: *const ::std::os::raw::c_void,
+        n_table: u64,
+        index: *const u32,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_scatter_add_bytes(scalar: cohop_dtype, rows: u64, cols: u64) -> u64;
+    pub fn cohop_scatter_add(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        index: *const u32,
+        n_out: u64,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
+    pub fn cohop_spmm(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        cols: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        positions: *const u32,
+        edge: *const ::std::os::raw::c_void,
+        row: *const ::std::os::raw::c_void,
+        column: *const ::std::os::raw::c_void,
+        x: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_spmm_max_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
+    pub fn cohop_spmm_max(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        cols: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        x: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        argmax: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_spmm_max_backward(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        cols: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        edge: *const u32,
+        argmax: *const u32,
+        dout: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_transpose_bytes(n_edge: u64) -> u64;
+    pub fn cohop_transpose(
+        n_rows: u64,
+        n_cols: u64,
+        n_edge: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        scratch: *mut ::std::os::raw::c_void,
+        out_indptr: *mut u32,
+        out_indices: *mut u32,
+        out_edge: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_inverse_degree(
+        scalar: cohop_dtype,
+        n: u64,
+        indptr: *const u32,
+        offset: f64,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sddmm_dot(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        dim: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        x: *const ::std::os::raw::c_void,
+        y: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sddmm_add(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        cols: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        x: *const ::std::os::raw::c_void,
+        y: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_sum_squared_deviation(
         scalar: cohop_dtype,
         rows: u64,

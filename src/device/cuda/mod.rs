@@ -11,10 +11,13 @@ mod batch_norm;
 mod elementwise;
 #[allow(unsafe_code)]
 mod ffi;
+mod gather;
 mod gemm;
 mod loss;
 mod memory;
 mod optimizer;
+mod sddmm;
+mod spmm;
 #[cfg(test)]
 pub(crate) mod testing;
 

@@ -1,0 +1,238 @@
+// Sums and maxima over the entries of each row of a CSR pattern.
+//
+// A group of lanes takes one row and one tile of columns, a pack of up to 16 bytes a lane, which stays in registers. The
+// lanes load the row's entries coalesced, broadcast them by shuffles, and have IN_FLIGHT rows of the dense operand under
+// way. A warp has one to eight groups; all its lanes make as many steps as its longest row needs, so that every shuffle
+// is one of the whole warp.
+//
+// Rows with more entries than `Hubs::degree` would keep one group busy long after all others are done. They are cut
+// into chunks of about `Hubs::chunk` entries that groups of their own take, in the same launch; a second one puts the
+// chunks' results together in order. Which rows these are is not known to the host, but a chunk's place is: a row that
+// begins at entry b and has d entries has d / chunk chunks from slot b / chunk on (both rounded down), so that no two
+// rows share a slot, and n_edge / chunk slots are enough. The result does not depend on anything but the pattern.
+#pragma once
+#include "scalar.cuh"
+#include "scratch.h"
+#include "warp.cuh"
+
+namespace cohop {
+
+constexpr uint32_t NO_ROW = 0xffffffffu;
+constexpr int IN_FLIGHT = 4;
+
+/// Rows of a CSR pattern.
+struct Rows {
+  uint64_t n_rows;
+  uint64_t n_edge;
+  const uint32_t* indptr;  // [n_rows + 1]
+};
+
+/// How columns go to lanes: a tile has `lanes` packs.
+struct Tiling {
+  uint64_t packs;  // of a row
+  uint32_t lanes;  // a power of two from IN_FLIGHT to 32
+  uint32_t tiles;
+
+  explicit Tiling(uint64_t packs) : packs(packs), lanes(IN_FLIGHT) {
+    while (lanes < 32 && lanes < packs) lanes *= 2;
+    tiles = static_cast<uint32_t>((packs + lanes - 1) / lanes);
+  }
+
+  /// Blocks for one group per item and tile.
+  unsigned blocks(uint64_t items) const {
+    const uint64_t per_block = BLOCK / lanes;
+    return static_cast<unsigned>((items + per_block - 1) / per_block * tiles);
+  }
+};
+
+/// A group's item and its lane's pack of columns.
+struct Group {
+  uint64_t item;
+  uint64_t pack;
+  uint32_t lane;
+
+  __device__ explicit Group(const Tiling& tiling) {
+    item = static_cast<uint64_t>(blockIdx.x / tiling.tiles) * (BLOCK / tiling.lanes) + threadIdx.x / tiling.lanes;
+    lane = threadIdx.x % tiling.lanes;
+    pack = static_cast<uint64_t>(blockIdx.x % tiling.tiles) * tiling.lanes + lane;
+  }
+};
+
+/// How rows with many entries are cut.
+struct Hubs {
+  uint64_t chunk;
+  uint64_t slots;   // 0: no row can be a hub
+  uint32_t* first;  // [slots]: the row whose first chunk has this slot, or NO_ROW
+
+  explicit Hubs(uint64_t n_edge) : first(nullptr) {
+    const uint64_t even = (n_edge / 8192 + 31) / 32 * 32;  // a bound for the slots' memory
+    chunk = even < 256 ? 256 : even;
+    slots = n_edge > degree() ? n_edge / chunk : 0;
+  }
+
+  __device__ __host__ uint64_t degree() const { return 2 * chunk; }
+};
+
+/// The row that entry e belongs to.
+__device__ inline uint64_t row_of(const Rows& rows, uint64_t e) {
+  uint64_t low = 0, high = rows.n_rows;  // indptr[low] <= e < indptr[high]
+  while (high - low > 1) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (rows.indptr[middle] <= e) low = middle; else high = middle;
+  }
+  return low;
+}
+
+/// A pass over the entries begin..begin + count of a row, for a column pack. All lanes of a warp call it.
+///
+/// Op has `Entry entry(e)`: what a lane loads of entry e; `Entry broadcast(entry, lane, width)`; `Operand load(entry,
+/// column)`: a pack of the dense operand; `State`; and `add(state, e, entry, operand)`.
+template <class Op>
+__device__ __forceinline__ void accumulate(const Op& op, const Tiling& tiling, const Group& group, uint64_t begin,
+                                           uint32_t count, typename Op::State& state) {
+  const uint64_t column = group.pack * Op::N;
+  const uint32_t longest = warp_max(count), mine = group.pack < tiling.packs ? count : 0;
+  for (uint32_t base = 0; base < longest; base += tiling.lanes) {
+    typename Op::Entry own = {};
+    if (base + group.lane < count) own = op.entry(begin + base + group.lane);
+    const uint32_t steps = longest - base < tiling.lanes ? longest - base : tiling.lanes;
+    for (uint32_t k = 0; k < steps; k += IN_FLIGHT) {
+      typename Op::Entry entry[IN_FLIGHT];
+      typename Op::Operand operand[IN_FLIGHT];
+#pragma unroll
+      for (int u = 0; u < IN_FLIGHT; u++) {
+        entry[u] = op.broadcast(own, k + u, tiling.lanes);
+        if (base + k + u < mine) operand[u] = op.load(entry[u], column);
+      }
+#pragma unroll
+      for (int u = 0; u < IN_FLIGHT; u++) {
+        if (base + k + u < mine) op.add(state, static_cast<uint32_t>(begin + base + k + u), entry[u], operand[u]);
+      }
+    }
+  }
+}
+
+/// A group takes one chunk of a hub, if its slot has one, or one row, if it is none. Slots come first: they have more to
+/// do than most rows.
+///
+/// Op has also `finish(row, column, state, is_empty)`: writes a row's result; and `save(slot, column, state)`.
+template <class Op>
+__global__ void __launch_bounds__(BLOCK) csr_rows_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
+  const Group group(tiling);
+  const bool is_slot = group.item < hubs.slots;
+  const uint64_t slot = group.item;
+  uint64_t row = NO_ROW, begin = 0;
+  uint32_t count = 0;
+  if (is_slot) {
+    // The slot's row, if there is one, has the last entry that could be counted to the slot.
+    const uint64_t hub = row_of(rows, (slot + 1) * hubs.chunk - 1);
+    const uint64_t hub_begin = rows.indptr[hub], degree = rows.indptr[hub + 1] - hub_begin;
+    const uint64_t first = hub_begin / hubs.chunk, n_chunks = degree / hubs.chunk, chunk = slot - first;
+    const bool is_chunk = degree > hubs.degree() && slot >= first && chunk < n_chunks;
+    if (is_chunk) {
+      row = hub;
+      begin = hub_begin + degree * chunk / n_chunks;
+      count = static_cast<uint32_t>(hub_begin + degree * (chunk + 1) / n_chunks - begin);
+    }
+    if (group.pack == 0) hubs.first[slot] = is_chunk && chunk == 0 ? static_cast<uint32_t>(hub) : NO_ROW;
+  } else if (group.item - hubs.slots < rows.n_rows) {
+    const uint64_t i = group.item - hubs.slots;
+    begin = rows.indptr[i];
+    const uint64_t degree = rows.indptr[i + 1] - begin;
+    if (hubs.slots == 0 || degree <= hubs.degree()) {
+      row = i;
+      count = static_cast<uint32_t>(degree);
+    }
+  }
+  typename Op::State state = op.start();
+  accumulate(op, tiling, group, begin, count, state);
+  if (row == NO_ROW || group.pack >= tiling.packs) return;
+  if (is_slot) {
+    op.save(slot, group.pack * Op::N, state);
+  } else {
+    op.finish(row, group.pack * Op::N, state, count == 0);
+  }
+}
+
+/// A group puts the chunks of one hub together, if its slot is a hub's first. `saved(slot, column)` is what `save` put
+/// there, and `merge(state, later)` adds what comes later.
+template <class Op>
+__global__ void __launch_bounds__(BLOCK) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
+  const Group group(tiling);
+  if (group.item >= hubs.slots || group.pack >= tiling.packs) return;
+  const uint32_t row = hubs.first[group.item];
+  if (row == NO_ROW) return;
+  const uint64_t column = group.pack * Op::N;
+  const uint64_t end = group.item + (rows.indptr[row + 1] - rows.indptr[row]) / hubs.chunk;
+  typename Op::State state = op.start();
+  for (uint64_t first = group.item; first < end; first += IN_FLIGHT) {
+    typename Op::State later[IN_FLIGHT];
+#pragma unroll
+    for (int u = 0; u < IN_FLIGHT; u++) {
+      if (first + u < end) later[u] = op.saved(first + u, column);
+    }
+#pragma unroll
+    for (int u = 0; u < IN_FLIGHT; u++) {
+      if (first + u < end) op.merge(state, later[u]);
+    }
+  }
+  op.finish(row, column, state, false);
+}
+
+/// Both launches. `op` has its part of the scratch memory already, and `hubs` its own.
+template <class Op>
+int32_t launch_csr_rows(const Op& op, const Rows& rows, uint64_t cols, const Hubs& hubs, void* stream) {
+  const Tiling tiling(cols / Op::N);
+  COHOP_LAUNCH((csr_rows_kernel<Op>), tiling.blocks(hubs.slots + rows.n_rows), BLOCK, 0, stream, op, rows, tiling, hubs);
+  if (hubs.slots > 0) {
+    COHOP_LAUNCH((csr_hubs_kernel<Op>), tiling.blocks(hubs.slots), BLOCK, 0, stream, op, rows, tiling, hubs);
+  }
+  return cohop_last_error();
+}
+
+/// Where sums of chunks are kept: for operations whose state is a pack of sums.
+template <class S, int N_>
+struct SumRows {
+  static constexpr int N = N_;
+  using State = Pack<S, N>;
+  uint64_t cols;
+  S* sums;  // [slots, cols]
+  S* out;   // [n_rows, cols]
+  bool add_to_out;
+
+  __device__ State start() const { return {}; }
+  __device__ void save(uint64_t slot, uint64_t column, const State& state) const {
+    store<N>(sums + slot * cols + column, state);
+  }
+  __device__ State saved(uint64_t slot, uint64_t column) const { return load<N>(sums + slot * cols + column); }
+  __device__ void merge(State& state, const State& later) const {
+#pragma unroll
+    for (int k = 0; k < N; k++) state.value[k] += later.value[k];
+  }
+  __device__ void write_row(uint64_t row, uint64_t column, State state) const {
+    S* to = out + row * cols + column;
+    if (add_to_out) {
+      const State before = load<N>(static_cast<const S*>(to));
+#pragma unroll
+      for (int k = 0; k < N; k++) state.value[k] = before.value[k] + state.value[k];
+    }
+    store<N>(to, state);
+  }
+};
+
+/// Scratch memory of operations with sums.
+template <class S>
+struct SumScratch {
+  Hubs hubs;
+  S* sums;
+  uint64_t bytes;
+
+  SumScratch(void* block, uint64_t n_edge, uint64_t cols) : hubs(n_edge) {
+    Scratch scratch(block);
+    hubs.first = scratch.take<uint32_t>(hubs.slots);
+    sums = scratch.take<S>(hubs.slots * cols);
+    bytes = scratch.bytes();
+  }
+};
+
+}  // namespace cohop

@@ -1,0 +1,145 @@
+// Sparse times dense: out (= | +=) A x.
+//
+// Bound by memory: reads a row of x an entry and writes a row of out a row. See csr_rows.cuh for who does what. Sums run
+// in the entries' order, those of hubs in chunks of it: the same result on every run.
+#include "csr_rows.cuh"
+
+namespace cohop {
+namespace {
+
+/// Factors of the entries; absent ones are null.
+template <class S>
+struct Factors {
+  const uint32_t* positions;  // [n_edge]
+  const S* edge;              // [n_edge]
+  const S* row;               // [n_rows]
+  const S* column;            // [n_cols]
+};
+
+/// Without WEIGHTED, there are no factors that differ within a row.
+template <class S, int N, bool WEIGHTED>
+struct Product : SumRows<S, N> {
+  using typename SumRows<S, N>::State;
+  const uint32_t* indices;  // [n_edge]
+  const S* x;               // [n_cols, cols]
+  Factors<S> factors;
+
+  struct Weighted {
+    uint32_t column;
+    S weight;
+  };
+  struct Plain {
+    uint32_t column;
+  };
+  using Entry = std::conditional_t<WEIGHTED, Weighted, Plain>;
+  using Operand = Pack<S, N>;
+
+  __device__ Entry entry(uint64_t e) const {
+    Entry entry = {};
+    entry.column = indices[e];
+    if constexpr (WEIGHTED) {
+      entry.weight = factors.column ? factors.column[entry.column] : S(1);
+      if (factors.edge) entry.weight *= factors.edge[factors.positions ? factors.positions[e] : e];
+    }
+    return entry;
+  }
+  __device__ Entry broadcast(const Entry& own, int lane, int width) const {
+    Entry entry = {};
+    entry.column = __shfl_sync(FULL, own.column, lane, width);
+    if constexpr (WEIGHTED) entry.weight = __shfl_sync(FULL, own.weight, lane, width);
+    return entry;
+  }
+  __device__ Operand load(const Entry& entry, uint64_t column) const {
+    return cohop::load<N>(x + entry.column * this->cols + column);
+  }
+  __device__ void add(State& state, uint32_t, const Entry& entry, const Operand& operand) const {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      if constexpr (WEIGHTED) {
+        state.value[k] += entry.weight * operand.value[k];
+      } else {
+        state.value[k] += operand.value[k];
+      }
+    }
+  }
+  __device__ void finish(uint64_t row, uint64_t column, State state, bool is_empty) const {
+    if (is_empty && this->add_to_out) return;
+    if (factors.row && !is_empty) {
+      const S factor = factors.row[row];
+#pragma unroll
+      for (int k = 0; k < N; k++) state.value[k] *= factor;
+    }
+    this->write_row(row, column, state);
+  }
+};
+
+template <class S, int N, bool WEIGHTED>
+int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Factors<S>& factors, const S* x,
+             void* scratch, S* out, bool add, void* stream) {
+  const SumScratch<S> parts(scratch, rows.n_edge, cols);
+  Product<S, N, WEIGHTED> op;
+  op.cols = cols;
+  op.sums = parts.sums;
+  op.out = out;
+  op.add_to_out = add;
+  op.indices = indices;
+  op.x = x;
+  op.factors = factors;
+  return launch_csr_rows(op, rows, cols, parts.hubs, stream);
+}
+
+template <class S>
+__global__ void __launch_bounds__(BLOCK) inverse_degree_kernel(uint64_t n, const uint32_t* __restrict__ indptr,
+                                                               double offset, S* __restrict__ out) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
+    const double degree = static_cast<double>(indptr[i + 1] - indptr[i]) + offset;
+    out[i] = static_cast<S>(degree == 0.0 ? 0.0 : 1.0 / degree);
+  }
+}
+
+}  // namespace
+}  // namespace cohop
+
+using namespace cohop;
+
+extern "C" {
+
+uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols) {
+  return scalar == COHOP_F64 ? SumScratch<double>(nullptr, n_edge, cols).bytes
+                             : SumScratch<float>(nullptr, n_edge, cols).bytes;
+}
+
+int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
+                   const uint32_t* indices, const uint32_t* positions, const void* edge, const void* row,
+                   const void* column, const void* x, void* scratch, void* out, bool add, void* stream) {
+  COHOP_LAUNCHER(
+    if (n_rows == 0 || cols == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      const Rows rows = {n_rows, n_edge, indptr};
+      const Factors<S> factors = {positions, static_cast<const S*>(edge), static_cast<const S*>(row),
+                                  static_cast<const S*>(column)};
+      const S* from = static_cast<const S*>(x);
+      S* to = static_cast<S*>(out);
+      const bool is_weighted = edge || column;
+      if (packs<S>(cols, from, to)) {
+        return is_weighted ? spmm<S, PACK<S>, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
+                           : spmm<S, PACK<S>, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
+      }
+      return is_weighted ? spmm<S, 1, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
+                         : spmm<S, 1, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
+    });)
+}
+
+int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, double offset, void* out,
+                             void* stream) {
+  COHOP_LAUNCHER(
+    if (n == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      COHOP_LAUNCH((inverse_degree_kernel<S>), grid_for(n), BLOCK, 0, stream, n, indptr, offset, static_cast<S*>(out));
+      return cohop_last_error();
+    });)
+}
+
+}  // extern "C"

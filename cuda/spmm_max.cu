@@ -1,0 +1,193 @@
+// The maximum over the entries of each row and column, where it is attained, and its gradient.
+//
+// Bound by memory: the maximum reads a row of x an entry; the gradient a row of dout and one of argmax. See csr_rows.cuh
+// for who does what. The same result on every run.
+#include "csr_rows.cuh"
+
+namespace cohop {
+namespace {
+
+constexpr uint32_t NO_ENTRY = 0xffffffffu;
+
+template <class S, int N_>
+struct Maximum {
+  static constexpr int N = N_;
+  struct State {
+    Pack<S, N> max;
+    Pack<uint32_t, N> argmax;
+  };
+  using Entry = uint32_t;
+  using Operand = Pack<S, N>;
+  uint64_t cols;
+  const uint32_t* indices;   // [n_edge]
+  const S* x;                // [n_cols, cols]
+  S* out;                    // [n_rows, cols]
+  uint32_t* argmax;          // [n_rows, cols]
+  S* saved_max;              // [slots, cols]
+  uint32_t* saved_argmax;    // [slots, cols]
+
+  __device__ State start() const {
+    State state = {};
+#pragma unroll
+    for (int k = 0; k < N; k++) state.argmax.value[k] = NO_ENTRY;
+    return state;
+  }
+  __device__ Entry entry(uint64_t e) const { return indices[e]; }
+  __device__ Entry broadcast(Entry own, int lane, int width) const { return __shfl_sync(FULL, own, lane, width); }
+  __device__ Operand load(Entry column_of_a, uint64_t column) const {
+    return cohop::load<N>(x + column_of_a * cols + column);
+  }
+  /// Strictly greater, so that the first of equals stays; a NaN is not, and gives way to any number.
+  __device__ static void take(State& state, int k, S value, uint32_t e) {
+    const S max = state.max.value[k];
+    if (value > max || (max != max && value == value) || state.argmax.value[k] == NO_ENTRY) {
+      state.max.value[k] = value;
+      state.argmax.value[k] = e;
+    }
+  }
+  __device__ void add(State& state, uint32_t e, Entry, const Operand& operand) const {
+#pragma unroll
+    for (int k = 0; k < N; k++) take(state, k, operand.value[k], e);
+  }
+  __device__ void save(uint64_t slot, uint64_t column, const State& state) const {
+    store<N>(saved_max + slot * cols + column, state.max);
+    store<N>(saved_argmax + slot * cols + column, state.argmax);
+  }
+  __device__ State saved(uint64_t slot, uint64_t column) const {
+    return {cohop::load<N>(static_cast<const S*>(saved_max + slot * cols + column)),
+            cohop::load<N>(static_cast<const uint32_t*>(saved_argmax + slot * cols + column))};
+  }
+  __device__ void merge(State& state, const State& later) const {
+#pragma unroll
+    for (int k = 0; k < N; k++) take(state, k, later.max.value[k], later.argmax.value[k]);
+  }
+  __device__ void finish(uint64_t row, uint64_t column, const State& state, bool) const {
+    store<N>(out + row * cols + column, state.max);
+    store<N>(argmax + row * cols + column, state.argmax);
+  }
+};
+
+/// Rows are those of the transpose.
+template <class S, int N>
+struct MaximumBackward : SumRows<S, N> {
+  using typename SumRows<S, N>::State;
+  const uint32_t* indices;  // [n_edge]
+  const uint32_t* edge;     // [n_edge]
+  const uint32_t* argmax;   // [n_cols, cols]
+  const S* dout;            // [n_cols, cols]
+
+  struct Entry {
+    uint32_t column;
+    uint32_t position;
+  };
+  struct Operand {
+    Pack<uint32_t, N> argmax;
+    Pack<S, N> dout;
+  };
+
+  __device__ Entry entry(uint64_t e) const { return {indices[e], edge[e]}; }
+  __device__ Entry broadcast(const Entry& own, int lane, int width) const {
+    const uint32_t column = __shfl_sync(FULL, own.column, lane, width);
+    return {column, __shfl_sync(FULL, own.position, lane, width)};
+  }
+  __device__ Operand load(const Entry& entry, uint64_t column) const {
+    const uint64_t at = entry.column * this->cols + column;
+    return {cohop::load<N>(argmax + at), cohop::load<N>(dout + at)};
+  }
+  __device__ void add(State& state, uint32_t, const Entry& entry, const Operand& operand) const {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      if (operand.argmax.value[k] == entry.position) state.value[k] += operand.dout.value[k];
+    }
+  }
+  __device__ void finish(uint64_t row, uint64_t column, const State& state, bool is_empty) const {
+    if (!is_empty || !this->add_to_out) this->write_row(row, column, state);
+  }
+};
+
+template <class S>
+struct MaximumScratch {
+  Hubs hubs;
+  S* max;
+  uint32_t* argmax;
+  uint64_t bytes;
+
+  MaximumScratch(void* block, uint64_t n_edge, uint64_t cols) : hubs(n_edge) {
+    Scratch scratch(block);
+    hubs.first = scratch.take<uint32_t>(hubs.slots);
+    max = scratch.take<S>(hubs.slots * cols);
+    argmax = scratch.take<uint32_t>(hubs.slots * cols);
+    bytes = scratch.bytes();
+  }
+};
+
+template <class S, int N>
+int32_t spmm_max(const Rows& rows, uint64_t cols, const uint32_t* indices, const S* x, void* scratch, S* out,
+                 uint32_t* argmax, void* stream) {
+  const MaximumScratch<S> parts(scratch, rows.n_edge, cols);
+  const Maximum<S, N> op = {cols, indices, x, out, argmax, parts.max, parts.argmax};
+  return launch_csr_rows(op, rows, cols, parts.hubs, stream);
+}
+
+template <class S, int N>
+int32_t spmm_max_backward(const Rows& rows, uint64_t cols, const uint32_t* indices, const uint32_t* edge,
+                          const uint32_t* argmax, const S* dout, void* scratch, S* dx, bool add, void* stream) {
+  const SumScratch<S> parts(scratch, rows.n_edge, cols);
+  MaximumBackward<S, N> op;
+  op.cols = cols;
+  op.sums = parts.sums;
+  op.out = dx;
+  op.add_to_out = add;
+  op.indices = indices;
+  op.edge = edge;
+  op.argmax = argmax;
+  op.dout = dout;
+  return launch_csr_rows(op, rows, cols, parts.hubs, stream);
+}
+
+}  // namespace
+}  // namespace cohop
+
+using namespace cohop;
+
+extern "C" {
+
+uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols) {
+  return scalar == COHOP_F64 ? MaximumScratch<double>(nullptr, n_edge, cols).bytes
+                             : MaximumScratch<float>(nullptr, n_edge, cols).bytes;
+}
+
+int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
+                       const uint32_t* indices, const void* x, void* scratch, void* out, uint32_t* argmax,
+                       void* stream) {
+  COHOP_LAUNCHER(
+    if (n_rows == 0 || cols == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      const Rows rows = {n_rows, n_edge, indptr};
+      const S* from = static_cast<const S*>(x);
+      S* to = static_cast<S*>(out);
+      return packs<S>(cols, from, to, argmax)
+                 ? spmm_max<S, PACK<S>>(rows, cols, indices, from, scratch, to, argmax, stream)
+                 : spmm_max<S, 1>(rows, cols, indices, from, scratch, to, argmax, stream);
+    });)
+}
+
+int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols,
+                                const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
+                                const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
+                                void* stream) {
+  COHOP_LAUNCHER(
+    if (n_rows == 0 || cols == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      const Rows rows = {n_rows, n_edge, indptr};
+      const S* from = static_cast<const S*>(dout);
+      S* to = static_cast<S*>(dx);
+      return packs<S>(cols, from, to, argmax)
+                 ? spmm_max_backward<S, PACK<S>>(rows, cols, indices, edge, argmax, from, scratch, to, add, stream)
+                 : spmm_max_backward<S, 1>(rows, cols, indices, edge, argmax, from, scratch, to, add, stream);
+    });)
+}
+
+}  // extern "C"

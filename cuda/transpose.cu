@@ -1,0 +1,80 @@
+// The transpose of a CSR pattern: a stable sort of the entries' positions by column, so that those of a column ascend.
+#include "csr_rows.cuh"
+#include "sort.h"
+
+namespace cohop {
+namespace {
+
+/// out[e] = the row of entry e
+__global__ void __launch_bounds__(BLOCK) entry_rows_kernel(Rows rows, uint32_t* __restrict__ out) {
+  for (uint64_t e = grid_thread(); e < rows.n_edge; e += grid_threads()) out[e] = static_cast<uint32_t>(row_of(rows, e));
+}
+
+/// indptr[j] = the number of entries of columns below j
+__global__ void __launch_bounds__(BLOCK) column_bounds_kernel(uint64_t n_cols, uint64_t n_edge,
+                                                              const uint32_t* __restrict__ columns,
+                                                              uint32_t* __restrict__ indptr) {
+  for (uint64_t j = grid_thread(); j <= n_cols; j += grid_threads()) {
+    uint64_t low = 0, high = n_edge;  // columns before low are below j, those from high on are not
+    while (low < high) {
+      const uint64_t middle = low + (high - low) / 2;
+      if (columns[middle] < j) low = middle + 1; else high = middle;
+    }
+    indptr[j] = static_cast<uint32_t>(low);
+  }
+}
+
+/// out[p] = entry_rows[edge[p]]
+__global__ void __launch_bounds__(BLOCK) permute_rows_kernel(uint64_t n_edge, const uint32_t* __restrict__ entry_rows,
+                                                             const uint32_t* __restrict__ edge,
+                                                             uint32_t* __restrict__ out) {
+  for (uint64_t p = grid_thread(); p < n_edge; p += grid_threads()) out[p] = entry_rows[edge[p]];
+}
+
+struct TransposeScratch {
+  uint32_t* entry_rows;  // [n_edge]
+  uint32_t* columns;     // [n_edge], sorted
+  void* sort;
+  uint64_t bytes;
+
+  TransposeScratch(void* block, uint64_t n_edge) {
+    Scratch scratch(block);
+    entry_rows = scratch.take<uint32_t>(n_edge);
+    columns = scratch.take<uint32_t>(n_edge);
+    sort = scratch.take<unsigned char>(sort_bytes<uint32_t>(n_edge));
+    bytes = scratch.bytes();
+  }
+};
+
+int32_t transpose(const Rows& rows, const uint32_t* indices, uint64_t n_cols, void* scratch, uint32_t* out_indptr,
+                  uint32_t* out_indices, uint32_t* out_edge, void* stream) {
+  const uint64_t n_edge = rows.n_edge;
+  const TransposeScratch parts(scratch, n_edge);
+  if (n_edge > 0) {
+    COHOP_LAUNCH(entry_rows_kernel, grid_for(n_edge), BLOCK, 0, stream, rows, parts.entry_rows);
+    const int32_t code = sort_pairs<uint32_t>(n_edge, indices, nullptr, parts.columns, out_edge, 0, bits_below(n_cols),
+                                              parts.sort, stream);
+    if (code != 0) return code;
+    COHOP_LAUNCH(permute_rows_kernel, grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.entry_rows, out_edge, out_indices);
+  }
+  COHOP_LAUNCH(column_bounds_kernel, grid_for(n_cols + 1), BLOCK, 0, stream, n_cols, n_edge, parts.columns, out_indptr);
+  return cohop_last_error();
+}
+
+}  // namespace
+}  // namespace cohop
+
+using namespace cohop;
+
+extern "C" {
+
+uint64_t cohop_transpose_bytes(uint64_t n_edge) { return TransposeScratch(nullptr, n_edge).bytes; }
+
+int32_t cohop_transpose(uint64_t n_rows, uint64_t n_cols, uint64_t n_edge, const uint32_t* indptr,
+                        const uint32_t* indices, void* scratch, uint32_t* out_indptr, uint32_t* out_indices,
+                        uint32_t* out_edge, void* stream) {
+  COHOP_LAUNCHER(
+    return transpose({n_rows, n_edge, indptr}, indices, n_cols, scratch, out_indptr, out_indices, out_edge, stream);)
+}
+
+}  // extern "C"

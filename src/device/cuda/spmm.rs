@@ -1,0 +1,139 @@
+//! Sparse times dense on CUDA; see `cuda/spmm.cu`, `cuda/spmm_max.cu` and `cuda/transpose.cu`.
+
+use super::memory::pointer_or_null;
+use super::{Cuda, CudaView, CudaViewMut, adds, dtype, ffi};
+use crate::device::{
+    Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_transpose,
+    check_weights, positions_of_transpose,
+};
+use crate::error::{Result, check_length};
+
+impl<S: Scalar> Spmm for Cuda<S> {
+    fn spmm(
+        &self,
+        a: Csr<'_, Self>,
+        weights: Weights<'_, Self>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_product("spmm", &a, &x, &out)?;
+        check_weights(&a, &weights)?;
+        let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        // SAFETY: a function of its arguments.
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let scratch = self.scratch::<u8>(bytes as usize)?;
+        let (indptr, indices, positions) = (a.indptr.pointer(), a.indices.pointer(), pointer_or_null(a.edge));
+        let [edge, row, column] =
+            [weights.edge, weights.row, weights.column].map(|factor| pointer_or_null(factor).cast());
+        let (x, part, out) = (x.data.pointer().cast(), scratch.pointer().cast(), out.data.pointer().cast());
+        let (scalar, add, stream) = (dtype::<S>(), adds(write), self.stream()?);
+        // SAFETY: the pattern is valid: `indptr` holds `n_rows + 1` offsets up to `n_edge`, `indices` and `positions`
+        // hold `n_edge` each, `x` `cols` scalars for each column of the pattern, `out` `n_rows * cols`; factors are
+        // null or hold one scalar for each entry, row or column, and the scratch memory as many bytes as were asked for.
+        let code = unsafe {
+            ffi::cohop_spmm(
+                scalar, n_rows, n_edge, cols, indptr, indices, positions, edge, row, column, x, part, out,
+                add, stream,
+            )
+        };
+        self.check("spmm", code)
+    }
+
+    fn spmm_max(
+        &self,
+        a: Csr<'_, Self>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        argmax: CudaViewMut<'_, u32>,
+    ) -> Result<()> {
+        check_product("spmm_max", &a, &x, &out)?;
+        check_no_edge(&a)?;
+        check_length("argmax", argmax.len(), out.data.len())?;
+        let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        // SAFETY: a function of its arguments.
+        let bytes = unsafe { ffi::cohop_spmm_max_bytes(dtype::<S>(), n_edge, cols) };
+        let scratch = self.scratch::<u8>(bytes as usize)?;
+        let (indptr, indices, argmax) = (a.indptr.pointer(), a.indices.pointer(), argmax.pointer());
+        let (x, part, out) = (x.data.pointer().cast(), scratch.pointer().cast(), out.data.pointer().cast());
+        let (scalar, stream) = (dtype::<S>(), self.stream()?);
+        // SAFETY: as for `spmm`; `argmax` holds `n_rows * cols` positions.
+        let code = unsafe {
+            ffi::cohop_spmm_max(scalar, n_rows, n_edge, cols, indptr, indices, x, part, out, argmax, stream)
+        };
+        self.check("spmm_max", code)
+    }
+
+    fn spmm_max_backward(
+        &self,
+        a: Csr<'_, Self>,
+        argmax: CudaView<'_, u32>,
+        dout: Matrix<'_, Self>,
+        dx: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_product("spmm_max_backward", &a, &dout, &dx)?;
+        check_length("argmax", argmax.len(), dout.data.len())?;
+        let edge = positions_of_transpose(&a)?.pointer();
+        let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, dout.cols as u64);
+        // SAFETY: a function of its arguments.
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let scratch = self.scratch::<u8>(bytes as usize)?;
+        let (indptr, indices, argmax) = (a.indptr.pointer(), a.indices.pointer(), argmax.pointer());
+        let (dout, part, dx) =
+            (dout.data.pointer().cast(), scratch.pointer().cast(), dx.data.pointer().cast());
+        let (scalar, add, stream) = (dtype::<S>(), adds(write), self.stream()?);
+        // SAFETY: as for `spmm`; `argmax` holds one position for each scalar of `dout`.
+        let code = unsafe {
+            ffi::cohop_spmm_max_backward(
+                scalar, n_rows, n_edge, cols, indptr, indices, edge, argmax, dout, part, dx, add, stream,
+            )
+        };
+        self.check("spmm_max_backward", code)
+    }
+
+    fn transpose(
+        &self,
+        a: Csr<'_, Self>,
+        indptr: CudaViewMut<'_, u32>,
+        indices: CudaViewMut<'_, u32>,
+        edge: CudaViewMut<'_, u32>,
+    ) -> Result<()> {
+        check_transpose(&a, &indptr, &indices, &edge)?;
+        let (n_rows, n_cols, n_edge) = (a.n_rows as u64, a.n_cols as u64, a.indices.len() as u64);
+        let stream = self.stream()?;
+        // SAFETY: a function of its argument and the thread's device.
+        let bytes = unsafe { ffi::cohop_transpose_bytes(n_edge) };
+        let scratch = self.scratch::<u8>(bytes as usize)?;
+        let (from_indptr, from_indices, part) =
+            (a.indptr.pointer(), a.indices.pointer(), scratch.pointer().cast());
+        let (indptr, indices, edge) = (indptr.pointer(), indices.pointer(), edge.pointer());
+        // SAFETY: the pattern is valid: `from_indptr` holds `n_rows + 1` offsets up to `n_edge`, `from_indices` `n_edge`
+        // numbers below `n_cols`; `indptr` holds `n_cols + 1`, `indices` and `edge` `n_edge`, and the scratch memory as
+        // many bytes as were asked for.
+        let code = unsafe {
+            ffi::cohop_transpose(
+                n_rows,
+                n_cols,
+                n_edge,
+                from_indptr,
+                from_indices,
+                part,
+                indptr,
+                indices,
+                edge,
+                stream,
+            )
+        };
+        self.check("transpose", code)
+    }
+
+    fn inverse_degree(&self, indptr: CudaView<'_, u32>, offset: f64, out: CudaViewMut<'_, S>) -> Result<()> {
+        check_length("indptr", indptr.len(), out.len() + 1)?;
+        let (n, indptr, out, stream) =
+            (out.len() as u64, indptr.pointer(), out.pointer().cast(), self.stream()?);
+        // SAFETY: `indptr` holds `n + 1` offsets, `out` `n` scalars.
+        let code = unsafe { ffi::cohop_inverse_degree(dtype::<S>(), n, indptr, offset, out, stream) };
+        self.check("inverse_degree", code)
+    }
+}
