@@ -9,6 +9,8 @@
 
 mod batch_norm;
 mod elementwise;
+#[cfg(all(test, feature = "emulate"))]
+mod faults;
 #[allow(unsafe_code)]
 mod ffi;
 mod gemm;
