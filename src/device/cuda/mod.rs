@@ -10,6 +10,8 @@
 mod attention;
 mod batch_norm;
 mod elementwise;
+#[cfg(all(test, feature = "emulate"))]
+mod faults;
 #[allow(unsafe_code)]
 mod ffi;
 mod gather;
