@@ -389,7 +389,8 @@ pub(crate) fn check_gatv2_destinations<D: Storage>(
     operands: &Gatv2Operands<'_, D>,
     [max, sum]: [&D::View<'_, D::Scalar>; 2],
     dout: &Matrix<'_, D>,
-    gradients: [&MatrixMut<'_, D>; 2],
+    dz_dst: &MatrixMut<'_, D>,
+    dattention: &MatrixMut<'_, D>,
     messages: &D::ViewMut<'_, D::Scalar>,
 ) -> Result<()> {
     const OP: &str = "gatv2_backward_destinations";
@@ -398,10 +399,10 @@ pub(crate) fn check_gatv2_destinations<D: Storage>(
     let required = [a.n_rows, operands.z_src.cols];
     check_same_shape(OP, "dout", dout.shape(), "required", required)?;
     check_matrix(dout)?;
-    for (name, gradient) in ["dz_dst", "dattention"].into_iter().zip(gradients) {
-        check_same_shape(OP, name, gradient.shape(), "required", required)?;
-        check_matrix_mut(gradient)?;
-    }
+    check_same_shape(OP, "dz_dst", dz_dst.shape(), "required", required)?;
+    check_matrix_mut(dz_dst)?;
+    check_same_shape(OP, "dattention", dattention.shape(), "required", required)?;
+    check_matrix_mut(dattention)?;
     check_length("max", D::view_len(max), a.n_rows * spec.heads)?;
     check_length("sum", D::view_len(sum), a.n_rows * spec.heads)?;
     let n_message = n_message(spec, D::view_len(&a.indices), a.n_rows);

@@ -33,7 +33,7 @@ impl<S: Scalar> Cuda<S> {
         let n_edge = a.indices.len() as u64;
         // SAFETY: a function of its argument.
         let n_segments = unsafe { ffi::cohop_attention_segments(n_edge) } as usize;
-        let scratch = Scratch {
+        let scratch = Scratch::<S> {
             hubs: self.scratch(n_segments)?,
             records: self.scratch(2 * n_segments * n_record)?,
         };
@@ -303,8 +303,7 @@ impl<S: Scalar> Attention for Cuda<S> {
     ) -> Result<()> {
         check_csr_lengths(&a)?;
         check_gatv2::<Self>(&a, &spec, &operands, &out, &max, &sum)?;
-        let (messages, _scratch) =
-            self.messages(&a, &spec, a.n_rows, out.cols, 2 * spec.heads + out.cols)?;
+        let (messages, _scratch) = self.messages(&a, &spec, a.n_rows, out.cols, 2 * spec.heads + out.cols)?;
         let (z_src, z_dst) = (operands.z_src.data.pointer().cast(), operands.z_dst.data.pointer().cast());
         let (attention, out) = (operands.attention.pointer().cast(), out.data.pointer().cast());
         let (max, sum, stream) = (max.pointer().cast(), sum.pointer().cast(), self.stream()?);
@@ -328,8 +327,8 @@ impl<S: Scalar> Attention for Cuda<S> {
         messages: CudaViewMut<'_, S>,
     ) -> Result<()> {
         check_csr_lengths(&a)?;
-        let gradients = [&dz_dst, &dattention];
-        check_gatv2_destinations::<Self>(&a, &spec, &operands, [&max, &sum], &dout, gradients, &messages)?;
+        let stats = [&max, &sum];
+        check_gatv2_destinations(&a, &spec, &operands, stats, &dout, &dz_dst, &dattention, &messages)?;
         let (heads, width) = (spec.heads, dout.cols);
         let (described, scratch) = self.messages(&a, &spec, a.n_rows, width, heads + 4 * width)?;
         let totals = self.scratch::<S>(scratch.hubs.len() * heads)?;
