@@ -16,6 +16,7 @@ mod gemm;
 mod loss;
 mod memory;
 mod optimizer;
+mod relation;
 mod sddmm;
 mod spmm;
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod gemm;
 mod loss;
 mod naive;
 mod optimizer;
+mod relation;
 mod rows;
 mod sparse;
 mod threads;
@@ -59,6 +60,7 @@ macro_rules! test_cpus {
         test_devices!(@ cpu_f64, $crate::device::test_kernels::on_cpu::<f64>, $($body)*);
     };
 }
+pub(crate) use naive::Typed;
 use test_cpus;
 
 /// Runs `body` on the CPU.
@@ -90,7 +92,7 @@ fn writes() -> impl Strategy<Value = Write> {
 }
 
 /// Test data (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn word(&mut self) -> u64 {
@@ -101,7 +103,7 @@ impl Random {
     }
 
     /// Below `limit`.
-    fn index(&mut self, limit: usize) -> usize {
+    pub(crate) fn index(&mut self, limit: usize) -> usize {
         (self.word() % limit as u64) as usize
     }
 
@@ -111,7 +113,7 @@ impl Random {
         S::from_f64(if integers { (8.5 * uniform).trunc() } else { uniform })
     }
 
-    fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
+    pub(crate) fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
         (0..len).map(|_| self.value(integers)).collect()
     }
 
