@@ -11,6 +11,7 @@ mod elementwise;
 #[allow(unsafe_code)]
 mod ffi;
 mod memory;
+mod sample;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -32,6 +33,7 @@ use crate::error::{Error, Result, check_length};
 use driver::Driver;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
+pub use sample::CudaGraph;
 
 /// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.
 pub struct Cuda<S: Scalar = f32> {

@@ -6,6 +6,7 @@ mod dense;
 mod elementwise;
 mod naive;
 mod rows;
+mod sample;
 mod sparse;
 mod threads;
 

@@ -5,11 +5,9 @@ use std::ops::Range;
 use super::pick::{Pick, keep_smallest, key};
 use super::relabel::Relabel;
 use crate::device::LaborIterations;
+use crate::device::sample::has_converged;
 use crate::graph::Graph;
 use crate::rng::Variates;
-
-/// LABOR-* stops after the iteration that lowers the expected number of sources by less than this share of it.
-const LEAST_GAIN: f64 = 1e-4;
 
 /// How far ahead of its use a table entry is asked for, in edges.
 const AHEAD: usize = 16;
@@ -78,14 +76,15 @@ impl Plan {
             let before = expected;
             expected = self.solve(fanout);
             done = done.saturating_add(1);
-            if iterations == LaborIterations::Converged && expected >= before * (1.0 - LEAST_GAIN) {
+            if iterations == LaborIterations::Converged && has_converged(before, expected) {
                 break;
             }
         }
     }
 
-    /// Finds every row's c and every candidate's largest `c_t π_s`; returns the expected number of sources.
-    fn solve(&mut self, fanout: u64) -> f64 {
+    /// Finds every row's c and every candidate's largest `c_t π_s`; returns the expected number of sources in units of
+    /// 2⁻³²: whole numbers, whose sum is the same in any order.
+    fn solve(&mut self, fanout: u64) -> u64 {
         self.largest.clear();
         self.largest.resize(self.pi.len(), 0.0);
         self.scale.clear();
@@ -105,7 +104,8 @@ impl Plan {
             }
             self.scale.push(scale);
         }
-        self.largest.iter().map(|&probability| if probability < 1.0 { probability } else { 1.0 }).sum()
+        let share = |&probability: &f64| if probability < 1.0 { probability } else { 1.0 };
+        self.largest.iter().map(|probability| (share(probability) * (1u64 << 32) as f64) as u64).sum()
     }
 }
 
