@@ -27,9 +27,9 @@ static inline int32_t cohop_last_error() { return static_cast<int32_t>(cudaGetLa
 #include "cohop.h"
 
 // The body of a launcher: nothing is thrown into the caller.
-#define COHOP_LAUNCHER(body)        \
+#define COHOP_LAUNCHER(...)         \
   try {                             \
-    body                            \
+    __VA_ARGS__                     \
   } catch (...) {                   \
     return COHOP_ERROR_EXCEPTION;   \
   }

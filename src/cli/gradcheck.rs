@@ -44,7 +44,7 @@ fn run_on<D: Device<Scalar = f64>>(device: D, global: &Global, args: &GradcheckA
             "operation or layer", "derivatives", "relative error"
         ))?;
     }
-    for case in tape::gradcheck::operations().into_iter().chain(nn::gradcheck::layers()) {
+    for case in tape::gradcheck::operations::<D>().into_iter().chain(nn::gradcheck::layers()) {
         if !case.name.to_lowercase().contains(&filter) {
             continue;
         }

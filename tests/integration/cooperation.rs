@@ -93,7 +93,7 @@ fn run<S: Scalar>(mut trainer: Trainer<Cpu<S>>, epochs: u64) -> cohop::Result<Ru
     let values = |p: &cohop::nn::Parameter<Cpu<S>>| {
         p.value.to_vec(&device).map(|v| v.iter().map(|x| x.widen_f64()).collect::<Vec<_>>())
     };
-    let parameters = trainer
+    let parameters: Vec<_> = trainer
         .model
         .parameters
         .iter()

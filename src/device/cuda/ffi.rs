@@ -196,6 +196,132 @@ const _: () = {
     ["Offset of field: cohop_adam::rate"][::std::mem::offset_of!(cohop_adam, rate) - 56usize];
     ["Offset of field: cohop_adam::correction2"][::std::mem::offset_of!(cohop_adam, correction2) - 64usize];
 };
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_graph {
+    pub n_vertices: u64,
+    pub indptr: *const u64,
+    pub indices: *const u32,
+    pub edge_type: *const u16,
+    pub edge_weight: *const f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_graph"][::std::mem::size_of::<cohop_graph>() - 40usize];
+    ["Alignment of cohop_graph"][::std::mem::align_of::<cohop_graph>() - 8usize];
+    ["Offset of field: cohop_graph::n_vertices"][::std::mem::offset_of!(cohop_graph, n_vertices) - 0usize];
+    ["Offset of field: cohop_graph::indptr"][::std::mem::offset_of!(cohop_graph, indptr) - 8usize];
+    ["Offset of field: cohop_graph::indices"][::std::mem::offset_of!(cohop_graph, indices) - 16usize];
+    ["Offset of field: cohop_graph::edge_type"][::std::mem::offset_of!(cohop_graph, edge_type) - 24usize];
+    ["Offset of field: cohop_graph::edge_weight"][::std::mem::offset_of!(cohop_graph, edge_weight) - 32usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_variates {
+    pub first: u64,
+    pub second: u64,
+    pub cos: f64,
+    pub sin: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_variates"][::std::mem::size_of::<cohop_variates>() - 32usize];
+    ["Alignment of cohop_variates"][::std::mem::align_of::<cohop_variates>() - 8usize];
+    ["Offset of field: cohop_variates::first"][::std::mem::offset_of!(cohop_variates, first) - 0usize];
+    ["Offset of field: cohop_variates::second"][::std::mem::offset_of!(cohop_variates, second) - 8usize];
+    ["Offset of field: cohop_variates::cos"][::std::mem::offset_of!(cohop_variates, cos) - 16usize];
+    ["Offset of field: cohop_variates::sin"][::std::mem::offset_of!(cohop_variates, sin) - 24usize];
+};
+pub const COHOP_FOUND_OUT_OF_RANGE: _bindgen_ty_2 = 0;
+pub const COHOP_FOUND_REPEATED: _bindgen_ty_2 = 1;
+pub const COHOP_FOUND_HUBS: _bindgen_ty_2 = 2;
+pub const COHOP_FOUND_KEPT: _bindgen_ty_2 = 3;
+pub const COHOP_FOUND_SCRATCH: _bindgen_ty_2 = 4;
+pub const COHOP_FOUND_NEW: _bindgen_ty_2 = 5;
+pub const COHOP_FOUND_EXPECTED: _bindgen_ty_2 = 6;
+pub const COHOP_FOUND_ENTRIES: _bindgen_ty_2 = 8;
+pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+pub const COHOP_HUB_DEGREE: _bindgen_ty_3 = 4096;
+pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_rows {
+    pub n: u64,
+    pub vertex: *const u32,
+    pub start: *mut u64,
+    pub degree: *mut u32,
+    pub hub: *mut u32,
+    pub found: *mut u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_rows"][::std::mem::size_of::<cohop_rows>() - 48usize];
+    ["Alignment of cohop_rows"][::std::mem::align_of::<cohop_rows>() - 8usize];
+    ["Offset of field: cohop_rows::n"][::std::mem::offset_of!(cohop_rows, n) - 0usize];
+    ["Offset of field: cohop_rows::vertex"][::std::mem::offset_of!(cohop_rows, vertex) - 8usize];
+    ["Offset of field: cohop_rows::start"][::std::mem::offset_of!(cohop_rows, start) - 16usize];
+    ["Offset of field: cohop_rows::degree"][::std::mem::offset_of!(cohop_rows, degree) - 24usize];
+    ["Offset of field: cohop_rows::hub"][::std::mem::offset_of!(cohop_rows, hub) - 32usize];
+    ["Offset of field: cohop_rows::found"][::std::mem::offset_of!(cohop_rows, found) - 40usize];
+};
+impl cohop_count_rule {
+    pub const COHOP_COUNT_ALL: cohop_count_rule = cohop_count_rule(0);
+    pub const COHOP_COUNT_AT_MOST: cohop_count_rule = cohop_count_rule(1);
+    pub const COHOP_COUNT_DRAWS: cohop_count_rule = cohop_count_rule(2);
+    pub const COHOP_COUNT_WORDS: cohop_count_rule = cohop_count_rule(3);
+    pub const COHOP_COUNT_WORDS_ABOVE: cohop_count_rule = cohop_count_rule(4);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_count_rule(pub ::std::os::raw::c_uint);
+pub const COHOP_SUBSET_MAX_FANOUT: _bindgen_ty_4 = 128;
+pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
+impl cohop_key {
+    pub const COHOP_KEY_EDGE: cohop_key = cohop_key(0);
+    pub const COHOP_KEY_SOURCE: cohop_key = cohop_key(1);
+    pub const COHOP_KEY_WEIGHTED: cohop_key = cohop_key(2);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_key(pub ::std::os::raw::c_uint);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_labor {
+    pub n_slots: u64,
+    pub id: *mut u32,
+    pub word: *mut u32,
+    pub pi: *mut f64,
+    pub largest: *mut f64,
+    pub scale: *mut f64,
+    pub offsets: *const u64,
+    pub slot: *mut u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_labor"][::std::mem::size_of::<cohop_labor>() - 64usize];
+    ["Alignment of cohop_labor"][::std::mem::align_of::<cohop_labor>() - 8usize];
+    ["Offset of field: cohop_labor::n_slots"][::std::mem::offset_of!(cohop_labor, n_slots) - 0usize];
+    ["Offset of field: cohop_labor::id"][::std::mem::offset_of!(cohop_labor, id) - 8usize];
+    ["Offset of field: cohop_labor::word"][::std::mem::offset_of!(cohop_labor, word) - 16usize];
+    ["Offset of field: cohop_labor::pi"][::std::mem::offset_of!(cohop_labor, pi) - 24usize];
+    ["Offset of field: cohop_labor::largest"][::std::mem::offset_of!(cohop_labor, largest) - 32usize];
+    ["Offset of field: cohop_labor::scale"][::std::mem::offset_of!(cohop_labor, scale) - 40usize];
+    ["Offset of field: cohop_labor::offsets"][::std::mem::offset_of!(cohop_labor, offsets) - 48usize];
+    ["Offset of field: cohop_labor::slot"][::std::mem::offset_of!(cohop_labor, slot) - 56usize];
+};
+impl cohop_draw {
+    pub const COHOP_DRAW_UNIFORM: cohop_draw = cohop_draw(0);
+    pub const COHOP_DRAW_UNIFORM_OPEN: cohop_draw = cohop_draw(1);
+    pub const COHOP_DRAW_BOUNDED: cohop_draw = cohop_draw(2);
+    pub const COHOP_DRAW_VARIATE: cohop_draw = cohop_draw(3);
+    pub const COHOP_DRAW_LN: cohop_draw = cohop_draw(4);
+    pub const COHOP_DRAW_EXP: cohop_draw = cohop_draw(5);
+    pub const COHOP_DRAW_NORMAL_CDF: cohop_draw = cohop_draw(6);
+    pub const COHOP_DRAW_NORMAL_QUANTILE: cohop_draw = cohop_draw(7);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_draw(pub ::std::os::raw::c_uint);
 unsafe extern "C" {
     pub fn cohop_device_count(count: *mut i32) -> i32;
     pub fn cohop_error_name(code: i32) -> *const ::std::os::raw::c_char;
@@ -725,6 +851,274 @@ unsafe extern "C" {
         grad: *const ::std::os::raw::c_void,
         velocity: *mut ::std::os::raw::c_void,
         parameter: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_rows(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        table: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_count(
+        rows: cohop_rows,
+        rule: cohop_count_rule,
+        fanout: u64,
+        offsets: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_offsets_bytes(n: u64) -> u64;
+    pub fn cohop_sample_offsets(
+        n: u64,
+        offsets: *mut u64,
+        scratch: *mut ::std::os::raw::c_void,
+        total: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_indptr(
+        n: u64,
+        offsets: *const u64,
+        indptr: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_all(
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_subset(
+        rows: cohop_rows,
+        indptr: *const u32,
+        seed: u64,
+        layer: u32,
+        fanout: u64,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_sort_bytes(n_edge: u64) -> u64;
+    pub fn cohop_sample_subset_sorted(
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        seed: u64,
+        layer: u32,
+        fanout: u64,
+        place_bits: u32,
+        key: *mut u64,
+        sorted: *mut u64,
+        order: *mut u32,
+        repeated: *mut u8,
+        scratch: *mut ::std::os::raw::c_void,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_running_sums(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        word_offsets: *const u64,
+        running: *mut f64,
+        row_sum: *mut f64,
+        row_last: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_draws(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        seed: u64,
+        layer: u32,
+        word_offsets: *const u64,
+        running: *const f64,
+        row_sum: *const f64,
+        row_last: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_sort_rows(
+        n: u64,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_sort_long_rows(
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        place_bits: u32,
+        key: *mut u64,
+        sorted: *mut u64,
+        order: *mut u32,
+        scratch: *mut ::std::os::raw::c_void,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_count_weighted(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        draws: bool,
+        counts: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_smallest(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        indptr: *const u32,
+        variates: cohop_variates,
+        stream_number: u64,
+        key: cohop_key,
+        fanout: u64,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_mark_relations(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        variates: cohop_variates,
+        stream_number: u64,
+        fanout: u64,
+        word_offsets: *const u64,
+        kept: *mut u32,
+        counts: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_marked(
+        rows: cohop_rows,
+        indptr: *const u32,
+        fanout: u64,
+        word_offsets: *const u64,
+        kept: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor0(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        variates: cohop_variates,
+        stream_number: u64,
+        fanout: u64,
+        counts: *mut u64,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_gather(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        n_in_edges: u64,
+        variates: cohop_variates,
+        stream_number: u64,
+        labor: cohop_labor,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_solve(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_poisson(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        counts: *mut u64,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_smallest(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_weights(
+        scalar: cohop_dtype,
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        indptr: *const u32,
+        edge_id: *const u64,
+        weight: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_walks(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        first_row: u64,
+        n_rows: u64,
+        seed: u64,
+        layer: u32,
+        walks: u32,
+        length: u32,
+        restart: f64,
+        most: u64,
+        key: *mut u64,
+        sorted: *mut u64,
+        times: *mut u32,
+        scratch: *mut ::std::os::raw::c_void,
+        vertex: *mut u32,
+        visits: *mut u32,
+        counts: *mut u64,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_walk_neighbors(
+        scalar: cohop_dtype,
+        n: u64,
+        most: u64,
+        indptr: *const u32,
+        vertex: *const u32,
+        visits: *const u32,
+        source: *mut u32,
+        weight: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_draw(
+        draw: cohop_draw,
+        variates: cohop_variates,
+        stream_number: u64,
+        n: u64,
+        parameter: *const u64,
+        out: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relabel_bytes(n_edge: u64) -> u64;
+    pub fn cohop_relabel_find(
+        graph: cohop_graph,
+        n_dst: u64,
+        dst: *const u32,
+        n_edge: u64,
+        edge_id: *const u64,
+        source: *mut u32,
+        first: *mut u32,
+        rank: *mut u32,
+        n_slots: u64,
+        table: *mut u64,
+        edge_type: *mut u16,
+        scratch: *mut ::std::os::raw::c_void,
+        n_new: *mut u64,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relabel_finish(
+        n_dst: u64,
+        dst: *const u32,
+        n_edge: u64,
+        source: *const u32,
+        first: *const u32,
+        rank: *const u32,
+        src: *mut u32,
+        indices: *mut u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
 }

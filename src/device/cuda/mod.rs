@@ -20,6 +20,7 @@ mod loss;
 mod memory;
 mod optimizer;
 mod relation;
+mod sample;
 mod sddmm;
 mod spmm;
 #[cfg(test)]
@@ -46,6 +47,7 @@ use driver::Driver;
 pub use driver::Event;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
+pub use sample::CudaGraph;
 
 /// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.
 pub struct Cuda<S: Scalar = f32> {

@@ -11,6 +11,7 @@ mod naive;
 mod optimizer;
 mod relation;
 mod rows;
+mod sample;
 mod sparse;
 mod threads;
 
@@ -53,6 +54,20 @@ macro_rules! test_devices {
     };
 }
 pub(crate) use test_devices;
+
+/// The same for the devices that compute in `f64`.
+macro_rules! test_f64_devices {
+    ($($body:ident)*) => {
+        $crate::device::test_kernels::test_devices!(
+            @ cpu_f64, $crate::device::test_kernels::on_cpu::<f64>, $($body)*
+        );
+        #[cfg(any(feature = "cuda", feature = "emulate"))]
+        $crate::device::test_kernels::test_devices!(
+            @ cuda_f64, $crate::device::cuda::testing::on_cuda::<f64>, $($body)*
+        );
+    };
+}
+pub(crate) use test_f64_devices;
 
 /// The same on the CPU alone.
 macro_rules! test_cpus {
