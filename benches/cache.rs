@@ -50,7 +50,7 @@ fn batches(n_hot: usize, random: &mut Random) -> Vec<Vec<u32>> {
         cold.swap(i, random.index(i + 1) as usize);
     }
     let n_cold = N_OUT - n_hot;
-    let rounds = if n_cold == 0 { 1 } else { cold.len() / n_cold };
+    let rounds = cold.len().checked_div(n_cold).unwrap_or(1);
     (0..rounds)
         .map(|batch| (0..n_hot as u32).chain(cold[batch * n_cold..][..n_cold].to_vec()).collect())
         .collect()
