@@ -4,6 +4,7 @@
 pub mod array;
 pub mod block;
 pub mod cli;
+pub mod comm;
 pub mod data;
 pub mod device;
 mod error;
