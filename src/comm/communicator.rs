@@ -14,8 +14,6 @@ use crate::error::{Error, Result, check_length};
 /// All PEs call the same collectives in the same order, from one thread at a time: a second thread needs a
 /// [`duplicate`](Communicator::duplicate). An argument that does not fit is an error on this PE alone, before anything
 /// is sent; it makes all later collectives of the PE fail, since the others now wait for one that it has not called.
-///
-/// Times are those of the slowest PE. In bytes sent, all but broadcast cost each PE what [`Statistics`] counts.
 #[derive(Clone, Debug)]
 pub struct Communicator {
     transport: Arc<dyn Transport>,
@@ -173,6 +171,11 @@ impl Communicator {
         *self.locked_statistics() = Statistics::default();
     }
 
+    #[cfg(test)]
+    pub(super) fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
     fn locked_statistics(&self) -> MutexGuard<'_, Statistics> {
         self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -238,6 +241,5 @@ fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
         count: len as u64,
         limit: (isize::MAX as usize / size_of::<T>().max(1)) as u64,
     };
-    // The allocator may refuse less, and an address space is never as large.
     bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(too_large)
 }

@@ -1,8 +1,8 @@
 //! Communication between processing elements (PEs): all-to-all exchange, sums over all, broadcast.
 //!
 //! A [`Communicator`] is one PE's handle. All PEs call the same collectives in the same order; what is sent is plain
-//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: threads of one process
-//! ([`ThreadTransport`](threads::ThreadTransport)), or MPI.
+//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process, or
+//! the processes of an MPI job (`mpi`, with the feature of that name).
 //!
 //! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
 //! leaves, or calls another collective or another size than its peers makes every waiting one return
@@ -30,6 +30,7 @@ mod signature;
 mod statistics;
 pub mod threads;
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use communicator::Communicator;
 pub use statistics::{StageStatistics, Statistics};
 
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_length, panic_message};
 
 /// What an exchange is for: how its bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -135,6 +136,11 @@ fn total(array: &'static str, counts: &[usize]) -> Result<usize> {
     })
 }
 
+/// Splits `slice` into parts that follow each other, and are as long as `lengths` says.
+fn parts<T>(mut slice: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
+    lengths.map(|len| slice.split_off_mut(..len).expect("lengths that were checked")).collect()
+}
+
 /// `Ok` if `root` is a PE.
 fn check_root(root: usize, n_pes: usize) -> Result<()> {
     if root < n_pes {
@@ -149,6 +155,7 @@ fn check_root(root: usize, n_pes: usize) -> Result<()> {
 struct Turn(AtomicBool);
 
 /// Held during a collective.
+#[must_use]
 struct TurnGuard<'a>(&'a AtomicBool);
 
 impl Turn {
@@ -167,3 +174,8 @@ impl Drop for TurnGuard<'_> {
 /// What is wrong if [`Turn::take`] fails.
 const TWO_THREADS: &str =
     "two of its threads called collectives of one communicator at once: give each a duplicate of its own";
+
+/// What a panic on PE `rank` is to those who run it.
+fn panicked(rank: usize, panic: &(dyn Any + Send)) -> Error {
+    Error::Communication { rank, problem: format!("it panicked: {}", panic_message(panic)) }
+}

@@ -15,8 +15,22 @@ pub(super) enum Kind {
     Barrier,
     Duplicate,
     /// No more collectives. Threads notice without a call.
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code))]
     Leave,
+}
+
+#[cfg(feature = "mpi")]
+impl Kind {
+    const ALL: [Kind; 9] = [
+        Kind::AllToAll,
+        Kind::SumF32,
+        Kind::SumF64,
+        Kind::SumU64,
+        Kind::MaxF64,
+        Kind::Broadcast,
+        Kind::Barrier,
+        Kind::Duplicate,
+        Kind::Leave,
+    ];
 }
 
 /// One PE's call of a collective. All PEs' calls must be equal.
@@ -40,6 +54,20 @@ impl Call {
 
     pub(super) fn broadcast(root: usize, len: usize) -> Self {
         Call { kind: Kind::Broadcast, len: len as u64, root: root as u64 }
+    }
+}
+
+#[cfg(feature = "mpi")]
+impl Call {
+    /// How it is sent.
+    pub(super) fn to_words(self) -> [u64; 3] {
+        [self.kind as u64, self.len, self.root]
+    }
+
+    /// `None` if the sender knows other collectives.
+    pub(super) fn from_words([kind, len, root]: [u64; 3]) -> Option<Self> {
+        let kind = *Kind::ALL.get(usize::try_from(kind).ok()?)?;
+        Some(Call { kind, len, root })
     }
 }
 
@@ -149,6 +177,16 @@ mod tests {
             assert!(odd_one(&[x, y], 0).is_some());
         }
         assert!(odd_one(&[Call::reduce(Kind::SumF32, 3), Call::reduce(Kind::SumU64, 3)], 0).is_some());
+    }
+
+    #[cfg(feature = "mpi")]
+    #[test]
+    fn words_are_read_as_written() {
+        for kind in Kind::ALL {
+            let call = Call { kind, len: u64::MAX, root: 3 };
+            assert_eq!(Call::from_words(call.to_words()), Some(call));
+        }
+        assert_eq!(Call::from_words([9, 0, 0]), None);
     }
 
     #[test]

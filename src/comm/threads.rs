@@ -7,9 +7,11 @@ use std::sync::Arc;
 use crate::comm::reduce::{accumulate, larger, share};
 use crate::comm::rendezvous::{Group, Inside, Job, Offer, Slices};
 use crate::comm::signature::{Call, Kind};
-use crate::comm::{Communicator, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root};
+use crate::comm::{
+    Communicator, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root, panicked, parts,
+};
 use crate::device::Element;
-use crate::error::{Error, Result, panic_message};
+use crate::error::{Error, Result};
 
 /// One PE's end of an exchange between threads. Dropped while others wait for it, it makes them fail.
 pub struct ThreadTransport {
@@ -125,13 +127,7 @@ impl Transport for ThreadTransport {
         // SAFETY: the slices outlive `inside`; `send` was checked to be as long as its counts say.
         let inside =
             unsafe { self.group.enter(self.rank, Offer { call: Call::new(Kind::AllToAll), slices }, 1)? };
-        let mut rest = receive;
-        let mut parts: Vec<&mut [u8]> = Vec::with_capacity(n_pes);
-        for &bytes in receive_bytes {
-            let (part, others) = rest.split_at_mut(bytes);
-            parts.push(part);
-            rest = others;
-        }
+        let mut parts = parts(receive, receive_bytes.iter().copied());
         // Each begins with itself, so that not all read from the same PE at once.
         for rank in (self.rank..n_pes).chain(0..self.rank) {
             parts[rank].copy_from_slice(inside.sent(rank, self.rank));
@@ -271,6 +267,6 @@ fn run_one<T>(
     result
 }
 
-fn panicked(rank: usize, panic: &(dyn std::any::Any + Send)) -> Error {
-    Error::Communication { rank, problem: format!("it panicked: {}", panic_message(panic)) }
-}
+#[cfg(test)]
+#[path = "threads_tests.rs"]
+mod tests;
