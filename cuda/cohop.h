@@ -192,6 +192,49 @@ int32_t cohop_head_dot_backward_vector(cohop_dtype scalar, uint64_t rows, uint64
                                        const void* dout, void* scratch, void* da, void* stream);
 
 // ---- relation (Relation) ----------------------------------------------------------------------------------------
+// Scratch of both, which the second one needs as the first one left it.
+uint64_t cohop_group_relations_bytes(uint64_t n_edge);
+// Sorts edges; offsets: [n_relations + 1], the last of which is the number of groups.
+int32_t cohop_sort_relations(uint64_t n_dst, uint64_t n_src, uint64_t n_edge, uint64_t n_relations,
+                             const uint32_t* indptr, const uint32_t* indices, const uint16_t* edge_type, void* scratch,
+                             uint32_t* destination_offsets, uint32_t* source_offsets, cohop_status* status,
+                             void* stream);
+
+// Fields of RelationGroups and GroupsByRow; `offsets` is read, all else is written.
+typedef struct cohop_relation_groups {
+  uint64_t n_rows;
+  uint64_t n_group;
+  const uint32_t* offsets;
+  uint32_t* row;
+  uint32_t* indptr;
+  uint32_t* indices;
+  uint32_t* partner;
+  void* weight;
+  uint32_t* group_indptr;
+  uint32_t* row_groups;
+  uint32_t* edge_indptr;
+  uint32_t* edge_partner;
+  void* edge_weight;
+} cohop_relation_groups;
+
+// The structs are on the host; `weight` may be null; factor: [n_edge], in the block's order.
+int32_t cohop_group_relations(cohop_dtype scalar, uint64_t n_edge, const uint32_t* indices, const void* weight,
+                              void* scratch, const cohop_relation_groups* by_destination,
+                              const cohop_relation_groups* by_source, uint32_t* destination_group,
+                              uint32_t* source_group, void* factor, void* stream);
+// out[g, :] = factor[g] x[index[g], :] W_r for the groups g of each relation r; x: [_, inner], out: [n_group, n],
+// weight: [n_relations, inner, n] or, transposed, [n_relations, n, inner]. Null: index g, factor 1.
+int32_t cohop_relation_product(cohop_dtype scalar, uint64_t n_relations, uint64_t n_group, const uint32_t* offsets,
+                               uint64_t inner, uint64_t n, const uint32_t* index, const void* factor, const void* x,
+                               const void* weight, bool transposed, void* out, void* stream);
+// dweight[r] = sum over the groups g of r of (left row of g)^T (right row of g), rows as above; left: [_, k], right:
+// [_, n], dweight: [n_relations, k, n], parts: [cohop_relation_weight_gradient_parts(...), k, n].
+uint64_t cohop_relation_weight_gradient_parts(uint64_t n_relations, uint64_t n_group, uint64_t k, uint64_t n);
+int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations, uint64_t n_group,
+                                       const uint32_t* offsets, uint64_t k, uint64_t n, const uint32_t* left_index,
+                                       const void* left_factor, const void* left, const uint32_t* right_index,
+                                       const void* right_factor, const void* right, void* parts, void* dweight,
+                                       void* stream);
 
 // ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
 // Scratch of the sums: for each output [cols, cohop_sum_rows_parts(rows, cols)] scalars.

@@ -3,6 +3,7 @@
 
 pub mod array;
 pub mod block;
+pub mod cache;
 pub mod cli;
 pub mod comm;
 pub mod coop;

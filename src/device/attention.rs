@@ -383,7 +383,6 @@ pub(crate) fn check_gatv2<D: Storage>(
 
 /// The same for [`Attention::gatv2_backward_destinations`].
 #[allow(clippy::too_many_arguments)]
-#[allow(clippy::too_many_arguments)]
 pub(crate) fn check_gatv2_destinations<D: Storage>(
     a: &Csr<'_, D>,
     spec: &AttentionSpec<'_, D>,

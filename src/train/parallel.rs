@@ -185,12 +185,12 @@ impl<S: Scalar> Share<S> {
                 let batch = sampler.sample(seeds, number)?;
                 let sample_seconds = start.elapsed().as_secs_f64();
                 let start = Instant::now();
-                let owned = preparer.rows(&batch.input_vertices)?;
+                let (owned, loaded) = preparer.cached_rows(&batch.input_vertices)?;
                 let sources = batch.blocks[0].src();
                 let input = fetch(peers, &batch.plans[0], owned, sources)?;
                 let labels = preparer.labels(&batch.seeds)?;
                 Ok(HostBatch {
-                    n_loaded: batch.input_vertices.len(),
+                    loaded,
                     blocks: batch.blocks,
                     plans: batch.plans,
                     seeds: batch.seeds,

@@ -48,7 +48,7 @@ pub struct EpochReport {
     pub exchanged_bytes: u64,
     /// Feature rows found in the cache.
     pub cache_hits: u64,
-    /// Feature rows not found in the cache.
+    /// Feature rows not found in the cache: without one, all.
     pub cache_misses: u64,
     /// The process's peak resident memory; 0 where the system does not tell.
     pub peak_rss_bytes: u64,
@@ -113,9 +113,9 @@ impl Sums {
         report.batches += 1;
         report.vertices += batch.blocks.iter().map(|b| b.n_dst() as u64).sum::<u64>();
         report.edges += batch.blocks.iter().map(|b| b.n_edge() as u64).sum::<u64>();
-        report.input_vertices += batch.n_loaded as u64;
-        // Without a cache every row is loaded.
-        report.cache_misses += batch.n_loaded as u64;
+        report.input_vertices += batch.loaded.accesses();
+        report.cache_hits += batch.loaded.hits;
+        report.cache_misses += batch.loaded.misses;
     }
 }
 

@@ -114,16 +114,20 @@ impl<D: Device> Trainer<D> {
     pub fn parallel(
         device: D,
         dataset: Arc<Dataset>,
-        mut config: TrainConfig,
+        config: TrainConfig,
         parallel: ParallelConfig,
         communicator: Communicator,
     ) -> Result<Self> {
-        config.workers = config.workers.min(1);
-        let mut trainer = Trainer::prepared(device, dataset, config)?;
-        let (preparer, seed) = (&trainer.preparer, trainer.config.seed);
-        let parallel = Parallel::new(&trainer.device, preparer, parallel, communicator, seed)?;
-        trainer.parallel = Some(Arc::new(parallel));
-        Ok(trainer)
+        Trainer::prepared(device, dataset, config)?.join(parallel, communicator)
+    }
+
+    /// Makes this trainer, which is in the same state everywhere, one of several as by [`parallel`](Trainer::parallel).
+    pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
+        self.config.workers = self.config.workers.min(1);
+        self.whole = None;
+        let parallel = Parallel::new(&self.device, &self.preparer, parallel, communicator, self.config.seed)?;
+        self.parallel = Some(Arc::new(parallel));
+        Ok(self)
     }
 
     fn prepared(device: D, mut dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
@@ -162,7 +166,11 @@ impl<D: Device> Trainer<D> {
         }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
-        let preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
+        let mut preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
+        if let Some(cache) = config.cache {
+            preparer = preparer.with_cache(cache.policy, cache.rows)?;
+            config.workers = config.workers.min(1);
+        }
         Ok(Trainer {
             device,
             config,
@@ -191,7 +199,7 @@ impl<D: Device> Trainer<D> {
         Ok(Batch {
             blocks: vec![block; self.model.n_layers()],
             plans: Vec::new(),
-            n_loaded: all.len(),
+            loaded: crate::cache::Counts { hits: 0, misses: all.len() as u64 },
             input: BatchInput::from_host(&self.device, self.preparer.rows(&all)?)?,
             labels,
         })

@@ -8,7 +8,7 @@ const FLOORS: &[&[&str]] = &[
     &["error", "rng", "array"],
     &["graph", "device"],
     &["pattern", "block", "tensor", "tape", "data"],
-    &["sample", "comm"],
+    &["sample", "comm", "cache"],
     &["nn", "coop"],
     &["train"],
     &["cli"],

@@ -33,8 +33,10 @@ impl<S: Scalar> Cuda<S> {
         let n_edge = a.indices.len() as u64;
         // SAFETY: a function of its argument.
         let n_segments = unsafe { ffi::cohop_attention_segments(n_edge) } as usize;
-        let scratch =
-            Scratch { hubs: self.scratch(n_segments)?, records: self.scratch(2 * n_segments * n_record)? };
+        let scratch = Scratch::<S> {
+            hubs: self.scratch(n_segments)?,
+            records: self.scratch(2 * n_segments * n_record)?,
+        };
         let dropout = spec.dropout.as_ref();
         let messages = ffi::cohop_messages {
             n_rows: a.n_rows as u64,
@@ -325,16 +327,8 @@ impl<S: Scalar> Attention for Cuda<S> {
         messages: CudaViewMut<'_, S>,
     ) -> Result<()> {
         check_csr_lengths(&a)?;
-        check_gatv2_destinations::<Self>(
-            &a,
-            &spec,
-            &operands,
-            [&max, &sum],
-            &dout,
-            &dz_dst,
-            &dattention,
-            &messages,
-        )?;
+        let stats = [&max, &sum];
+        check_gatv2_destinations(&a, &spec, &operands, stats, &dout, &dz_dst, &dattention, &messages)?;
         let (heads, width) = (spec.heads, dout.cols);
         let (described, scratch) = self.messages(&a, &spec, a.n_rows, width, heads + 4 * width)?;
         let totals = self.scratch::<S>(scratch.hubs.len() * heads)?;

@@ -123,6 +123,54 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct cohop_relation_groups {
+    pub n_rows: u64,
+    pub n_group: u64,
+    pub offsets: *const u32,
+    pub row: *mut u32,
+    pub indptr: *mut u32,
+    pub indices: *mut u32,
+    pub partner: *mut u32,
+    pub weight: *mut ::std::os::raw::c_void,
+    pub group_indptr: *mut u32,
+    pub row_groups: *mut u32,
+    pub edge_indptr: *mut u32,
+    pub edge_partner: *mut u32,
+    pub edge_weight: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_relation_groups"][::std::mem::size_of::<cohop_relation_groups>() - 104usize];
+    ["Alignment of cohop_relation_groups"][::std::mem::align_of::<cohop_relation_groups>() - 8usize];
+    ["Offset of field: cohop_relation_groups::n_rows"]
+        [::std::mem::offset_of!(cohop_relation_groups, n_rows) - 0usize];
+    ["Offset of field: cohop_relation_groups::n_group"]
+        [::std::mem::offset_of!(cohop_relation_groups, n_group) - 8usize];
+    ["Offset of field: cohop_relation_groups::offsets"]
+        [::std::mem::offset_of!(cohop_relation_groups, offsets) - 16usize];
+    ["Offset of field: cohop_relation_groups::row"]
+        [::std::mem::offset_of!(cohop_relation_groups, row) - 24usize];
+    ["Offset of field: cohop_relation_groups::indptr"]
+        [::std::mem::offset_of!(cohop_relation_groups, indptr) - 32usize];
+    ["Offset of field: cohop_relation_groups::indices"]
+        [::std::mem::offset_of!(cohop_relation_groups, indices) - 40usize];
+    ["Offset of field: cohop_relation_groups::partner"]
+        [::std::mem::offset_of!(cohop_relation_groups, partner) - 48usize];
+    ["Offset of field: cohop_relation_groups::weight"]
+        [::std::mem::offset_of!(cohop_relation_groups, weight) - 56usize];
+    ["Offset of field: cohop_relation_groups::group_indptr"]
+        [::std::mem::offset_of!(cohop_relation_groups, group_indptr) - 64usize];
+    ["Offset of field: cohop_relation_groups::row_groups"]
+        [::std::mem::offset_of!(cohop_relation_groups, row_groups) - 72usize];
+    ["Offset of field: cohop_relation_groups::edge_indptr"]
+        [::std::mem::offset_of!(cohop_relation_groups, edge_indptr) - 80usize];
+    ["Offset of field: cohop_relation_groups::edge_partner"]
+        [::std::mem::offset_of!(cohop_relation_groups, edge_partner) - 88usize];
+    ["Offset of field: cohop_relation_groups::edge_weight"]
+        [::std::mem::offset_of!(cohop_relation_groups, edge_weight) - 96usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct cohop_adam {
     pub decay: f64,
     pub shrink: f64,
@@ -498,6 +546,67 @@ unsafe extern "C" {
         dout: *const ::std::os::raw::c_void,
         scratch: *mut ::std::os::raw::c_void,
         da: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_group_relations_bytes(n_edge: u64) -> u64;
+    pub fn cohop_sort_relations(
+        n_dst: u64,
+        n_src: u64,
+        n_edge: u64,
+        n_relations: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        edge_type: *const u16,
+        scratch: *mut ::std::os::raw::c_void,
+        destination_offsets: *mut u32,
+        source_offsets: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_group_relations(
+        scalar: cohop_dtype,
+        n_edge: u64,
+        indices: *const u32,
+        weight: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        by_destination: *const cohop_relation_groups,
+        by_source: *const cohop_relation_groups,
+        destination_group: *mut u32,
+        source_group: *mut u32,
+        factor: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relation_product(
+        scalar: cohop_dtype,
+        n_relations: u64,
+        n_group: u64,
+        offsets: *const u32,
+        inner: u64,
+        n: u64,
+        index: *const u32,
+        factor: *const ::std::os::raw::c_void,
+        x: *const ::std::os::raw::c_void,
+        weight: *const ::std::os::raw::c_void,
+        transposed: bool,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relation_weight_gradient_parts(n_relations: u64, n_group: u64, k: u64, n: u64) -> u64;
+    pub fn cohop_relation_weight_gradient(
+        scalar: cohop_dtype,
+        n_relations: u64,
+        n_group: u64,
+        offsets: *const u32,
+        k: u64,
+        n: u64,
+        left_index: *const u32,
+        left_factor: *const ::std::os::raw::c_void,
+        left: *const ::std::os::raw::c_void,
+        right_index: *const u32,
+        right_factor: *const ::std::os::raw::c_void,
+        right: *const ::std::os::raw::c_void,
+        parts: *mut ::std::os::raw::c_void,
+        dweight: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sum_squared_deviation(

@@ -19,6 +19,7 @@ mod gemm;
 mod loss;
 mod memory;
 mod optimizer;
+mod relation;
 mod sddmm;
 mod spmm;
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod gemm;
 mod loss;
 mod naive;
 mod optimizer;
+mod relation;
 mod rows;
 mod sparse;
 mod threads;
@@ -60,6 +61,7 @@ macro_rules! test_cpus {
         test_devices!(@ cpu_f64, $crate::device::test_kernels::on_cpu::<f64>, $($body)*);
     };
 }
+pub(crate) use naive::Typed;
 use test_cpus;
 
 /// Runs `body` on the CPU.
@@ -91,7 +93,7 @@ fn writes() -> impl Strategy<Value = Write> {
 }
 
 /// Test data (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn word(&mut self) -> u64 {
@@ -102,7 +104,7 @@ impl Random {
     }
 
     /// Below `limit`.
-    fn index(&mut self, limit: usize) -> usize {
+    pub(crate) fn index(&mut self, limit: usize) -> usize {
         (self.word() % limit as u64) as usize
     }
 
@@ -112,7 +114,7 @@ impl Random {
         S::from_f64(if integers { (8.5 * uniform).trunc() } else { uniform })
     }
 
-    fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
+    pub(crate) fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
         (0..len).map(|_| self.value(integers)).collect()
     }
 

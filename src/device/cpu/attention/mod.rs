@@ -132,16 +132,8 @@ impl<S: Scalar> Attention for Cpu<S> {
         messages: &mut [S],
     ) -> Result<()> {
         check_csr(&a)?;
-        check_gatv2_destinations::<Self>(
-            &a,
-            &spec,
-            &operands,
-            [&max, &sum],
-            &dout,
-            &dz_dst,
-            &dattention,
-            &messages,
-        )?;
+        let stats = [&max, &sum];
+        check_gatv2_destinations(&a, &spec, &operands, stats, &dout, &dz_dst, &dattention, &messages)?;
         let gradients = [dz_dst.data, dattention.data];
         gatv2::backward_destinations(a, spec, operands, [max, sum], dout, gradients, messages);
         Ok(())
