@@ -226,7 +226,7 @@ impl Expected {
     #[track_caller]
     fn check<S: Scalar>(&self, actual: &[S], exact: bool) {
         assert_eq!(actual.len(), self.values.len());
-        let relative = if exact { 0.0 } else { 64.0 * S::epsilon().widen_f64() };
+        let relative = if exact { 0.0 } else { 256.0 * S::epsilon().widen_f64() };
         for (i, (&actual, expected)) in actual.iter().zip(&self.values).enumerate() {
             let difference = (actual.widen_f64() - expected).abs();
             let tolerance = relative * (self.magnitudes[i] + expected.abs());
