@@ -64,9 +64,10 @@ pub(crate) fn on_cpu<S: Scalar>(body: impl Fn(&Cpu<S>)) {
     body(&Cpu::new());
 }
 
-/// Runs `body` on values of `strategy`, the same ones every time.
+/// Runs `body` on values of `strategy`, the same ones every time: 96, or `COHOP_TEST_CASES`.
 fn for_cases<T: Debug>(strategy: impl Strategy<Value = T>, body: impl Fn(T)) {
-    let config = ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() };
+    let cases = std::env::var("COHOP_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let outcome = runner.run(&strategy, |value| {
         body(value);
