@@ -104,6 +104,14 @@ impl Mode {
         }
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Plain => "plain",
+            Mode::Asan => "asan",
+            Mode::Race => "race",
+        }
+    }
+
     fn build(self) -> cc::Build {
         let mut build = cc::Build::new();
         build.cpp(true).std("c++17").include("cuda").opt_level(1).warnings(true).flag("-Wno-unknown-pragmas");
@@ -131,7 +139,8 @@ fn build_emulated(mode: Mode) {
     if mode == Mode::Race {
         build.flag("-fsanitize=thread").flag("--param=tsan-instrument-func-entry-exit=0");
     }
-    build.flag("-xc++").files(kernels()).compile("cohop_kernels");
+    build.flag("-xc++").files(kernels()).files(files("cuda/emulate", "cu")).compile("cohop_kernels");
+    println!("cargo:rustc-env=COHOP_EMULATE_MODE={}", mode.name());
     println!("cargo:rustc-link-lib=static=cohop_emulate");
 }
 

@@ -24,7 +24,8 @@ typedef enum cohop_array {
   COHOP_ARRAY_EDGE_TYPE = 3,
   COHOP_ARRAY_PERMUTATION = 4,
   COHOP_ARRAY_DST = 5,
-  COHOP_ARRAY_ASCENDING = 6  // an index that is not above the one before it, which `limit` then is
+  COHOP_ARRAY_ASCENDING = 6,  // an index that is not above the one before it, which `limit` then is
+  COHOP_ARRAY_INDPTR = 7
 } cohop_array;
 
 // The first index out of range; array COHOP_ARRAY_NONE: none. Lies in memory that both host and device can reach.
@@ -117,8 +118,123 @@ int32_t cohop_sddmm_add(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, ui
                         const uint32_t* indices, const void* x, const void* y, void* out, bool add, void* stream);
 
 // ---- attention (Attention) --------------------------------------------------------------------------------------
+// A pattern, its heads and its messages (Csr, AttentionSpec); a struct of the host.
+typedef struct cohop_messages {
+  uint64_t n_rows;
+  uint64_t n_edge;
+  const uint32_t* indptr;   // [n_rows + 1]
+  const uint32_t* indices;  // [n_edge]
+  const uint32_t* edge;     // [n_edge]; null: entries stand at their own positions
+  uint64_t n_own;           // the first rows, which have a self-loop; 0 without self-loops
+  uint64_t heads;
+  uint64_t dim;
+  double slope;
+  const uint32_t* vertices;  // dropout: ids of the sources; null: no dropout, and then scale is 1
+  uint32_t threshold;        // words below are dropped
+  double scale;              // of what is kept
+  uint64_t seed;
+  uint64_t stream_number;
+  // Scratch memory for rows of many entries, by segments = cohop_attention_segments(n_edge).
+  uint32_t* hubs;  // [segments]
+  void* records;   // [2 * segments, n] scalars; n is said with each kernel
+} cohop_messages;
+
+// What cohop_gat_backward reads besides (GatSaved).
+typedef struct cohop_gat_saved {
+  const void* z;
+  const void* score_src;
+  const void* score_dst;
+  const void* max;
+  const void* sum;
+  const void* out;
+  const void* dout;
+} cohop_gat_saved;
+
+uint64_t cohop_attention_segments(uint64_t n_edge);
+// n = 2 * heads + heads * dim
+int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, const void* score_src, const void* score_dst,
+                  void* out, void* max, void* sum, void* stream);
+// n = heads + heads * dim; stats: [n_dst, heads, 4] scalars of scratch memory.
+int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, uint64_t n_dst, const cohop_gat_saved* saved,
+                           void* stats, void* dz, void* dscore_src, void* dscore_dst_own, void* dscore_edge, void* stream);
+// n = 2 * heads + heads * dim
+int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst, const void* attention,
+                    void* out, void* max, void* sum, void* stream);
+// n = heads + 4 * heads * dim; totals: [segments, heads] scalars of scratch memory.
+int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
+                                          const void* attention, const void* max, const void* sum, const void* dout,
+                                          void* totals, void* dz_dst, void* dattention, void* messages, void* stream);
+// n = heads * dim; n_dst is that of the pattern that `messages` goes by.
+int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src, const void* z_dst,
+                                     const void* attention, const void* dout, const void* messages, void* dz_src,
+                                     void* stream);
+
+// ---- edge_softmax (Attention) -----------------------------------------------------------------------------------
+// n_edge is the length of x over heads. Scratch memory for rows of many entries, by
+// segments = cohop_edge_softmax_segments(n_edge): hubs: [segments], records: [3 * segments, 2 * heads] scalars; a third
+// of them are the rows' own.
+uint64_t cohop_edge_softmax_segments(uint64_t n_edge);
+int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, const uint32_t* indptr,
+                           const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status, void* stream);
+int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads,
+                                    const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs, void* records,
+                                    void* dx, cohop_status* status, void* stream);
+int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status, void* stream);
+
+// ---- head_dot (Attention) ---------------------------------------------------------------------------------------
+int32_t cohop_head_dot(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* x, const void* a,
+                       void* out, void* stream);
+int32_t cohop_head_dot_backward_input(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* a,
+                                      const void* dout, void* dx, bool add, void* stream);
+// scratch: [cohop_head_dot_parts(rows), heads * dim] scalars.
+uint64_t cohop_head_dot_parts(uint64_t rows);
+int32_t cohop_head_dot_backward_vector(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* x,
+                                       const void* dout, void* scratch, void* da, void* stream);
 
 // ---- relation (Relation) ----------------------------------------------------------------------------------------
+// Scratch of both, which the second one needs as the first one left it.
+uint64_t cohop_group_relations_bytes(uint64_t n_edge);
+// Sorts edges; offsets: [n_relations + 1], the last of which is the number of groups.
+int32_t cohop_sort_relations(uint64_t n_dst, uint64_t n_src, uint64_t n_edge, uint64_t n_relations,
+                             const uint32_t* indptr, const uint32_t* indices, const uint16_t* edge_type, void* scratch,
+                             uint32_t* destination_offsets, uint32_t* source_offsets, cohop_status* status,
+                             void* stream);
+
+// Fields of RelationGroups and GroupsByRow; `offsets` is read, all else is written.
+typedef struct cohop_relation_groups {
+  uint64_t n_rows;
+  uint64_t n_group;
+  const uint32_t* offsets;
+  uint32_t* row;
+  uint32_t* indptr;
+  uint32_t* indices;
+  uint32_t* partner;
+  void* weight;
+  uint32_t* group_indptr;
+  uint32_t* row_groups;
+  uint32_t* edge_indptr;
+  uint32_t* edge_partner;
+  void* edge_weight;
+} cohop_relation_groups;
+
+// The structs are on the host; `weight` may be null; factor: [n_edge], in the block's order.
+int32_t cohop_group_relations(cohop_dtype scalar, uint64_t n_edge, const uint32_t* indices, const void* weight,
+                              void* scratch, const cohop_relation_groups* by_destination,
+                              const cohop_relation_groups* by_source, uint32_t* destination_group,
+                              uint32_t* source_group, void* factor, void* stream);
+// out[g, :] = factor[g] x[index[g], :] W_r for the groups g of each relation r; x: [_, inner], out: [n_group, n],
+// weight: [n_relations, inner, n] or, transposed, [n_relations, n, inner]. Null: index g, factor 1.
+int32_t cohop_relation_product(cohop_dtype scalar, uint64_t n_relations, uint64_t n_group, const uint32_t* offsets,
+                               uint64_t inner, uint64_t n, const uint32_t* index, const void* factor, const void* x,
+                               const void* weight, bool transposed, void* out, void* stream);
+// dweight[r] = sum over the groups g of r of (left row of g)^T (right row of g), rows as above; left: [_, k], right:
+// [_, n], dweight: [n_relations, k, n], parts: [cohop_relation_weight_gradient_parts(...), k, n].
+uint64_t cohop_relation_weight_gradient_parts(uint64_t n_relations, uint64_t n_group, uint64_t k, uint64_t n);
+int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations, uint64_t n_group,
+                                       const uint32_t* offsets, uint64_t k, uint64_t n, const uint32_t* left_index,
+                                       const void* left_factor, const void* left, const uint32_t* right_index,
+                                       const void* right_factor, const void* right, void* parts, void* dweight,
+                                       void* stream);
 
 // ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
 // Scratch of the sums: for each output [cols, cohop_sum_rows_parts(rows, cols)] scalars.

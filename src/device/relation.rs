@@ -4,8 +4,11 @@
 //! destination (and, for the backward pass, by source). A *group* is a row's edges of one relation: relations without
 //! edges have no groups, and so cost nothing.
 
-use crate::device::{Csr, Matrix, MatrixMut, Storage, Write};
-use crate::error::Result;
+use crate::device::{
+    Csr, Matrix, MatrixMut, Storage, Write, check_csr_lengths, check_matrix, check_matrix_mut, check_no_edge,
+    check_same_shape,
+};
+use crate::error::{Result, check_length};
 
 /// Edges by relation, then by row, then by position in the block. The rows are destinations or sources.
 #[derive(Debug)]
@@ -21,6 +24,26 @@ pub struct RelationGroups<D: Storage> {
     /// `[n_edge]`: the edge's group in the other direction, counted from the first one of its relation.
     pub partner: D::Buffer<u32>,
     /// `[n_edge]`: the edge's factor in the mean over its destination's edges of its relation.
+    pub weight: D::Buffer<D::Scalar>,
+    /// The same by row, on devices that want it.
+    pub by_row: Option<GroupsByRow<D>>,
+}
+
+/// Groups and edges by row: for devices that write a row once, when all that it gets is known.
+#[derive(Debug)]
+pub struct GroupsByRow<D: Storage> {
+    /// `[n_relations + 1]`: [`RelationGroups::offsets`], on the device.
+    pub offsets: D::Buffer<u32>,
+    /// `[n_rows + 1]`: where each row's groups begin in `groups`.
+    pub group_indptr: D::Buffer<u32>,
+    /// `[n_group]`: groups by row, then by relation.
+    pub groups: D::Buffer<u32>,
+    /// `[n_rows + 1]`: where each row's edges begin in `partner`.
+    pub edge_indptr: D::Buffer<u32>,
+    /// `[n_edge]`, by row, then by position in the block: the edge's group in the other direction, counted from the
+    /// first one of all.
+    pub partner: D::Buffer<u32>,
+    /// `[n_edge]`, in the same order: the edge's factor.
     pub weight: D::Buffer<D::Scalar>,
 }
 
@@ -87,6 +110,14 @@ impl<D: Storage> RelationEdges<D> {
         }
     }
 
+    /// Numbers of rows that messages reach and that they leave.
+    pub fn n_rows(&self, direction: Direction) -> (usize, usize) {
+        match direction {
+            Direction::Forward => (self.n_dst, self.n_src),
+            Direction::Backward => (self.n_src, self.n_dst),
+        }
+    }
+
     /// Number of edges.
     pub fn n_edge(&self) -> usize {
         D::len(&self.source_group)
@@ -126,9 +157,10 @@ pub trait Relation: Storage {
     /// Backward: `out[s, :] (= | +=) Σ_r Σ_e factor(e) · x[t(e), :] · W_rᵀ` over the out-edges of `s`;
     /// `x: [n_dst, n]`, `out: [n_src, k]`.
     ///
-    /// `weight: [n_relations, k, n]`. Relations are added in their order; both orders of operations give the same up
-    /// to rounding. A row without edges gets 0 (or stays, with [`Write::Add`]). Needs memory for one tile of rows a
-    /// thread, and with [`Order::TransformFirst`] for one relation's distinct inputs, transformed.
+    /// `weight: [n_relations, k, n]`. Sums are taken in a fixed order; both orders of operations give the same up to
+    /// rounding. A row without edges gets 0 (or stays, with [`Write::Add`]). The CPU needs memory for one tile of rows a
+    /// thread, and with [`Order::TransformFirst`] for one relation's distinct inputs, transformed; a GPU for all
+    /// groups' rows.
     #[allow(clippy::too_many_arguments)]
     fn relation_product(
         &self,
@@ -155,4 +187,50 @@ pub trait Relation: Storage {
         dout: Matrix<'_, Self>,
         dweight: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
+}
+
+/// `Ok` if the arrays of [`Relation::group_relations`] have the right lengths.
+pub(crate) fn check_typed_edges<D: Storage>(
+    a: &Csr<'_, D>,
+    edge_type: &D::View<'_, u16>,
+    weight: Option<&D::View<'_, D::Scalar>>,
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_no_edge(a)?;
+    let n_edge = D::view_len(&a.indices);
+    check_length("edge_type", D::view_len(edge_type), n_edge)?;
+    check_length("edge weights", weight.map_or(n_edge, |weight| D::view_len(weight)), n_edge)
+}
+
+/// `Ok` if the shapes are those of [`Relation::relation_product`].
+pub(crate) fn check_relation_product<D: Storage>(
+    edges: &RelationEdges<D>,
+    direction: Direction,
+    weight: &D::View<'_, D::Scalar>,
+    x: &Matrix<'_, D>,
+    out: &MatrixMut<'_, D>,
+) -> Result<()> {
+    check_matrix(x)?;
+    check_matrix_mut(out)?;
+    let (n_to, n_from) = edges.n_rows(direction);
+    let (k, n) = (x.cols, out.cols);
+    check_same_shape("relation_product", "x", x.shape(), "required", [n_from, k])?;
+    check_same_shape("relation_product", "out", out.shape(), "required", [n_to, n])?;
+    let n_relations = edges.by_destination.n_relations();
+    check_length("relation weights", D::view_len(weight), n_relations * k * n)
+}
+
+/// `Ok` if the shapes are those of [`Relation::relation_weight_gradient`].
+pub(crate) fn check_relation_weight_gradient<D: Storage>(
+    edges: &RelationEdges<D>,
+    x: &Matrix<'_, D>,
+    dout: &Matrix<'_, D>,
+    dweight: &D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    check_matrix(x)?;
+    check_matrix(dout)?;
+    let (k, n) = (x.cols, dout.cols);
+    check_same_shape("relation_weight_gradient", "x", x.shape(), "required", [edges.n_src, k])?;
+    check_same_shape("relation_weight_gradient", "dout", dout.shape(), "required", [edges.n_dst, n])?;
+    check_length("dweight", D::view_mut_len(dweight), edges.by_destination.n_relations() * k * n)
 }

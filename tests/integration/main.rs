@@ -5,6 +5,7 @@ mod attention;
 mod auc;
 mod command_line;
 mod common;
+mod cooperation;
 mod embedding;
 mod golden_kernels;
 mod golden_layers;

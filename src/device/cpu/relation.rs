@@ -11,11 +11,12 @@ use rayon::prelude::*;
 use super::gemm::{Operand, multiply};
 use super::parallel::{Rows, add_assign, check_csr, vectorized};
 use super::spmm::Product;
+use crate::device::relation::{check_relation_product, check_relation_weight_gradient, check_typed_edges};
 use crate::device::{
     Cpu, Csr, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, RelationGroups, Scalar, Storage,
-    Write, check_matrix, check_matrix_mut, check_no_edge, check_same_shape,
+    Write,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result};
 
 /// Groups of a tile: rows enough for the product to run at full speed, few enough for a tile to stay in cache.
 const TILE: usize = 256;
@@ -32,11 +33,9 @@ impl<S: Scalar> Relation for Cpu<S> {
         n_relations: usize,
         weight: Option<&[S]>,
     ) -> Result<RelationEdges<Self>> {
+        check_typed_edges(&a, &edge_type, weight.as_ref())?;
         check_csr(&a)?;
-        check_no_edge(&a)?;
         let n_edge = a.indices.len();
-        check_length("edge_type", edge_type.len(), n_edge)?;
-        check_length("edge weights", weight.map_or(n_edge, <[S]>::len), n_edge)?;
         if let Some(position) = edge_type.iter().position(|&r| usize::from(r) >= n_relations) {
             return Err(Error::IndexOutOfRange {
                 array: "edge_type",
@@ -94,6 +93,7 @@ impl<S: Scalar> Relation for Cpu<S> {
                 indices,
                 partner,
                 weight,
+                by_row: None,
             })
         };
         Ok(RelationEdges {
@@ -117,17 +117,9 @@ impl<S: Scalar> Relation for Cpu<S> {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        check_matrix(&x)?;
-        check_matrix_mut(&out)?;
+        check_relation_product(edges, direction, &weight, &x, &out)?;
         let (to, from) = edges.groups(direction);
-        let (n_from, n_to) = match direction {
-            Direction::Forward => (edges.n_src, edges.n_dst),
-            Direction::Backward => (edges.n_dst, edges.n_src),
-        };
         let (k, n) = (x.cols, out.cols);
-        check_same_shape("relation_product", "x", x.shape(), "required", [n_from, k])?;
-        check_same_shape("relation_product", "out", out.shape(), "required", [n_to, n])?;
-        check_length("relation weights", weight.len(), to.n_relations() * k * n)?;
         if write == Write::Assign {
             out.data.fill(S::zero());
         }
@@ -162,13 +154,9 @@ impl<S: Scalar> Relation for Cpu<S> {
         dout: Matrix<'_, Self>,
         dweight: &mut [S],
     ) -> Result<()> {
-        check_matrix(&x)?;
-        check_matrix(&dout)?;
+        check_relation_weight_gradient(edges, &x, &dout, &dweight)?;
         let (k, n) = (x.cols, dout.cols);
-        check_same_shape("relation_weight_gradient", "x", x.shape(), "required", [edges.n_src, k])?;
-        check_same_shape("relation_weight_gradient", "dout", dout.shape(), "required", [edges.n_dst, n])?;
         let (groups, _) = edges.groups(aggregated);
-        check_length("dweight", dweight.len(), groups.n_relations() * k * n)?;
         if dweight.is_empty() {
             return Ok(());
         }

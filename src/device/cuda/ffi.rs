@@ -22,6 +22,7 @@ impl cohop_array {
     pub const COHOP_ARRAY_PERMUTATION: cohop_array = cohop_array(4);
     pub const COHOP_ARRAY_DST: cohop_array = cohop_array(5);
     pub const COHOP_ARRAY_ASCENDING: cohop_array = cohop_array(6);
+    pub const COHOP_ARRAY_INDPTR: cohop_array = cohop_array(7);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -52,6 +53,122 @@ impl cohop_activation {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_activation(pub ::std::os::raw::c_uint);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_messages {
+    pub n_rows: u64,
+    pub n_edge: u64,
+    pub indptr: *const u32,
+    pub indices: *const u32,
+    pub edge: *const u32,
+    pub n_own: u64,
+    pub heads: u64,
+    pub dim: u64,
+    pub slope: f64,
+    pub vertices: *const u32,
+    pub threshold: u32,
+    pub scale: f64,
+    pub seed: u64,
+    pub stream_number: u64,
+    pub hubs: *mut u32,
+    pub records: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_messages"][::std::mem::size_of::<cohop_messages>() - 128usize];
+    ["Alignment of cohop_messages"][::std::mem::align_of::<cohop_messages>() - 8usize];
+    ["Offset of field: cohop_messages::n_rows"][::std::mem::offset_of!(cohop_messages, n_rows) - 0usize];
+    ["Offset of field: cohop_messages::n_edge"][::std::mem::offset_of!(cohop_messages, n_edge) - 8usize];
+    ["Offset of field: cohop_messages::indptr"][::std::mem::offset_of!(cohop_messages, indptr) - 16usize];
+    ["Offset of field: cohop_messages::indices"][::std::mem::offset_of!(cohop_messages, indices) - 24usize];
+    ["Offset of field: cohop_messages::edge"][::std::mem::offset_of!(cohop_messages, edge) - 32usize];
+    ["Offset of field: cohop_messages::n_own"][::std::mem::offset_of!(cohop_messages, n_own) - 40usize];
+    ["Offset of field: cohop_messages::heads"][::std::mem::offset_of!(cohop_messages, heads) - 48usize];
+    ["Offset of field: cohop_messages::dim"][::std::mem::offset_of!(cohop_messages, dim) - 56usize];
+    ["Offset of field: cohop_messages::slope"][::std::mem::offset_of!(cohop_messages, slope) - 64usize];
+    ["Offset of field: cohop_messages::vertices"][::std::mem::offset_of!(cohop_messages, vertices) - 72usize];
+    ["Offset of field: cohop_messages::threshold"]
+        [::std::mem::offset_of!(cohop_messages, threshold) - 80usize];
+    ["Offset of field: cohop_messages::scale"][::std::mem::offset_of!(cohop_messages, scale) - 88usize];
+    ["Offset of field: cohop_messages::seed"][::std::mem::offset_of!(cohop_messages, seed) - 96usize];
+    ["Offset of field: cohop_messages::stream_number"]
+        [::std::mem::offset_of!(cohop_messages, stream_number) - 104usize];
+    ["Offset of field: cohop_messages::hubs"][::std::mem::offset_of!(cohop_messages, hubs) - 112usize];
+    ["Offset of field: cohop_messages::records"][::std::mem::offset_of!(cohop_messages, records) - 120usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_gat_saved {
+    pub z: *const ::std::os::raw::c_void,
+    pub score_src: *const ::std::os::raw::c_void,
+    pub score_dst: *const ::std::os::raw::c_void,
+    pub max: *const ::std::os::raw::c_void,
+    pub sum: *const ::std::os::raw::c_void,
+    pub out: *const ::std::os::raw::c_void,
+    pub dout: *const ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_gat_saved"][::std::mem::size_of::<cohop_gat_saved>() - 56usize];
+    ["Alignment of cohop_gat_saved"][::std::mem::align_of::<cohop_gat_saved>() - 8usize];
+    ["Offset of field: cohop_gat_saved::z"][::std::mem::offset_of!(cohop_gat_saved, z) - 0usize];
+    ["Offset of field: cohop_gat_saved::score_src"]
+        [::std::mem::offset_of!(cohop_gat_saved, score_src) - 8usize];
+    ["Offset of field: cohop_gat_saved::score_dst"]
+        [::std::mem::offset_of!(cohop_gat_saved, score_dst) - 16usize];
+    ["Offset of field: cohop_gat_saved::max"][::std::mem::offset_of!(cohop_gat_saved, max) - 24usize];
+    ["Offset of field: cohop_gat_saved::sum"][::std::mem::offset_of!(cohop_gat_saved, sum) - 32usize];
+    ["Offset of field: cohop_gat_saved::out"][::std::mem::offset_of!(cohop_gat_saved, out) - 40usize];
+    ["Offset of field: cohop_gat_saved::dout"][::std::mem::offset_of!(cohop_gat_saved, dout) - 48usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_relation_groups {
+    pub n_rows: u64,
+    pub n_group: u64,
+    pub offsets: *const u32,
+    pub row: *mut u32,
+    pub indptr: *mut u32,
+    pub indices: *mut u32,
+    pub partner: *mut u32,
+    pub weight: *mut ::std::os::raw::c_void,
+    pub group_indptr: *mut u32,
+    pub row_groups: *mut u32,
+    pub edge_indptr: *mut u32,
+    pub edge_partner: *mut u32,
+    pub edge_weight: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_relation_groups"][::std::mem::size_of::<cohop_relation_groups>() - 104usize];
+    ["Alignment of cohop_relation_groups"][::std::mem::align_of::<cohop_relation_groups>() - 8usize];
+    ["Offset of field: cohop_relation_groups::n_rows"]
+        [::std::mem::offset_of!(cohop_relation_groups, n_rows) - 0usize];
+    ["Offset of field: cohop_relation_groups::n_group"]
+        [::std::mem::offset_of!(cohop_relation_groups, n_group) - 8usize];
+    ["Offset of field: cohop_relation_groups::offsets"]
+        [::std::mem::offset_of!(cohop_relation_groups, offsets) - 16usize];
+    ["Offset of field: cohop_relation_groups::row"]
+        [::std::mem::offset_of!(cohop_relation_groups, row) - 24usize];
+    ["Offset of field: cohop_relation_groups::indptr"]
+        [::std::mem::offset_of!(cohop_relation_groups, indptr) - 32usize];
+    ["Offset of field: cohop_relation_groups::indices"]
+        [::std::mem::offset_of!(cohop_relation_groups, indices) - 40usize];
+    ["Offset of field: cohop_relation_groups::partner"]
+        [::std::mem::offset_of!(cohop_relation_groups, partner) - 48usize];
+    ["Offset of field: cohop_relation_groups::weight"]
+        [::std::mem::offset_of!(cohop_relation_groups, weight) - 56usize];
+    ["Offset of field: cohop_relation_groups::group_indptr"]
+        [::std::mem::offset_of!(cohop_relation_groups, group_indptr) - 64usize];
+    ["Offset of field: cohop_relation_groups::row_groups"]
+        [::std::mem::offset_of!(cohop_relation_groups, row_groups) - 72usize];
+    ["Offset of field: cohop_relation_groups::edge_indptr"]
+        [::std::mem::offset_of!(cohop_relation_groups, edge_indptr) - 80usize];
+    ["Offset of field: cohop_relation_groups::edge_partner"]
+        [::std::mem::offset_of!(cohop_relation_groups, edge_partner) - 88usize];
+    ["Offset of field: cohop_relation_groups::edge_weight"]
+        [::std::mem::offset_of!(cohop_relation_groups, edge_weight) - 96usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct cohop_adam {
@@ -300,6 +417,196 @@ unsafe extern "C" {
         y: *const ::std::os::raw::c_void,
         out: *mut ::std::os::raw::c_void,
         add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_attention_segments(n_edge: u64) -> u64;
+    pub fn cohop_gat(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z: *const ::std::os::raw::c_void,
+        score_src: *const ::std::os::raw::c_void,
+        score_dst: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        max: *mut ::std::os::raw::c_void,
+        sum: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gat_backward(
+        scalar: cohop_dtype,
+        transpose: *const cohop_messages,
+        n_dst: u64,
+        saved: *const cohop_gat_saved,
+        stats: *mut ::std::os::raw::c_void,
+        dz: *mut ::std::os::raw::c_void,
+        dscore_src: *mut ::std::os::raw::c_void,
+        dscore_dst_own: *mut ::std::os::raw::c_void,
+        dscore_edge: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        max: *mut ::std::os::raw::c_void,
+        sum: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2_backward_destinations(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        max: *const ::std::os::raw::c_void,
+        sum: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        totals: *mut ::std::os::raw::c_void,
+        dz_dst: *mut ::std::os::raw::c_void,
+        dattention: *mut ::std::os::raw::c_void,
+        messages: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2_backward_sources(
+        scalar: cohop_dtype,
+        transpose: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        messages: *const ::std::os::raw::c_void,
+        dz_src: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_edge_softmax_segments(n_edge: u64) -> u64;
+    pub fn cohop_edge_softmax(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        indptr: *const u32,
+        x: *const ::std::os::raw::c_void,
+        hubs: *mut u32,
+        records: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_edge_softmax_backward(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        indptr: *const u32,
+        y: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        hubs: *mut u32,
+        records: *mut ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_invert_permutation(
+        n: u64,
+        permutation: *const u32,
+        out: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        x: *const ::std::os::raw::c_void,
+        a: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot_backward_input(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        a: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot_parts(rows: u64) -> u64;
+    pub fn cohop_head_dot_backward_vector(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        x: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        da: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_group_relations_bytes(n_edge: u64) -> u64;
+    pub fn cohop_sort_relations(
+        n_dst: u64,
+        n_src: u64,
+        n_edge: u64,
+        n_relations: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        edge_type: *const u16,
+        scratch: *mut ::std::os::raw::c_void,
+        destination_offsets: *mut u32,
+        source_offsets: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_group_relations(
+        scalar: cohop_dtype,
+        n_edge: u64,
+        indices: *const u32,
+        weight: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        by_destination: *const cohop_relation_groups,
+        by_source: *const cohop_relation_groups,
+        destination_group: *mut u32,
+        source_group: *mut u32,
+        factor: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relation_product(
+        scalar: cohop_dtype,
+        n_relations: u64,
+        n_group: u64,
+        offsets: *const u32,
+        inner: u64,
+        n: u64,
+        index: *const u32,
+        factor: *const ::std::os::raw::c_void,
+        x: *const ::std::os::raw::c_void,
+        weight: *const ::std::os::raw::c_void,
+        transposed: bool,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relation_weight_gradient_parts(n_relations: u64, n_group: u64, k: u64, n: u64) -> u64;
+    pub fn cohop_relation_weight_gradient(
+        scalar: cohop_dtype,
+        n_relations: u64,
+        n_group: u64,
+        offsets: *const u32,
+        k: u64,
+        n: u64,
+        left_index: *const u32,
+        left_factor: *const ::std::os::raw::c_void,
+        left: *const ::std::os::raw::c_void,
+        right_index: *const u32,
+        right_factor: *const ::std::os::raw::c_void,
+        right: *const ::std::os::raw::c_void,
+        parts: *mut ::std::os::raw::c_void,
+        dweight: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sum_squared_deviation(

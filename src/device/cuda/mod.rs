@@ -7,8 +7,11 @@
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
 //! product. [`Cuda`] is the same in both builds; they differ in `driver`.
 
+mod attention;
 mod batch_norm;
 mod elementwise;
+#[cfg(all(test, feature = "emulate"))]
+mod faults;
 #[allow(unsafe_code)]
 mod ffi;
 mod gather;
@@ -16,6 +19,7 @@ mod gemm;
 mod loss;
 mod memory;
 mod optimizer;
+mod relation;
 mod sddmm;
 mod spmm;
 #[cfg(test)]

@@ -2,10 +2,14 @@
 //!
 //! Buffers have guards at both ends that must not change, and outputs that are to be overwritten hold NaN before.
 
-mod dense;
+mod attention;
+mod batch_norm;
 mod elementwise;
 mod gemm;
+mod loss;
 mod naive;
+mod optimizer;
+mod relation;
 mod rows;
 mod sparse;
 mod threads;
@@ -15,17 +19,7 @@ use std::fmt::Debug;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
-use crate::device::{
-    BatchNorm, Cpu, Element, Elementwise, Gather, Gemm, Loss, Matrix, MatrixMut, Optimizer, Scalar, Sddmm,
-    Spmm, Storage, Write,
-};
-
-/// A device with all kernel families but sampling.
-trait Kernels: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sddmm + Spmm {}
-impl<T> Kernels for T where
-    T: Storage + BatchNorm + Elementwise + Gather + Gemm + Loss + Optimizer + Sddmm + Spmm
-{
-}
+use crate::device::{Cpu, Element, Matrix, MatrixMut, Scalar, Storage, Write};
 
 /// Makes a test of each body for each device.
 macro_rules! test_devices {
@@ -50,14 +44,7 @@ macro_rules! test_devices {
 }
 pub(crate) use test_devices;
 
-/// The same on the CPU alone.
-macro_rules! test_cpus {
-    ($($body:ident)*) => {
-        test_devices!(@ cpu_f32, $crate::device::test_kernels::on_cpu::<f32>, $($body)*);
-        test_devices!(@ cpu_f64, $crate::device::test_kernels::on_cpu::<f64>, $($body)*);
-    };
-}
-use test_cpus;
+pub(crate) use naive::Typed;
 
 /// Runs `body` on the CPU.
 pub(crate) fn on_cpu<S: Scalar>(body: impl Fn(&Cpu<S>)) {
@@ -88,7 +75,7 @@ fn writes() -> impl Strategy<Value = Write> {
 }
 
 /// Test data (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn word(&mut self) -> u64 {
@@ -99,7 +86,7 @@ impl Random {
     }
 
     /// Below `limit`.
-    fn index(&mut self, limit: usize) -> usize {
+    pub(crate) fn index(&mut self, limit: usize) -> usize {
         (self.word() % limit as u64) as usize
     }
 
@@ -109,7 +96,7 @@ impl Random {
         S::from_f64(if integers { (8.5 * uniform).trunc() } else { uniform })
     }
 
-    fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
+    pub(crate) fn values<S: Scalar>(&mut self, len: usize, integers: bool) -> Vec<S> {
         (0..len).map(|_| self.value(integers)).collect()
     }
 

@@ -144,3 +144,58 @@ pub fn gemm(
         }
     }
 }
+
+/// A block of typed edges on the host.
+#[derive(Clone, Debug)]
+pub struct Typed {
+    pub n_src: usize,
+    pub indptr: Vec<u32>,
+    pub indices: Vec<u32>,
+    pub edge_type: Vec<u16>,
+}
+
+impl Typed {
+    /// Random edges: some destinations and relations without any, a hub, parallel ones.
+    pub fn new(n_dst: usize, n_src: usize, n_edge: usize, n_relations: usize, random: &mut Random) -> Self {
+        let mut edges: Vec<(u32, u32)> = (0..n_edge)
+            .map(|_| {
+                let t = if random.index(5) == 0 { 0 } else { random.index(n_dst) as u32 };
+                (t, random.index(n_src) as u32)
+            })
+            .collect();
+        edges.sort_unstable();
+        let mut indptr = vec![0u32; n_dst + 1];
+        edges.iter().for_each(|&(t, _)| indptr[t as usize + 1] += 1);
+        for t in 0..n_dst {
+            indptr[t + 1] += indptr[t];
+        }
+        // Relation 1 stays empty where there are others.
+        let edge_type = (0..n_edge).map(|_| match random.index(n_relations) {
+            1 => 0,
+            r => r as u16,
+        });
+        let edge_type = edge_type.collect();
+        Typed { n_src, indptr, indices: edges.iter().map(|&(_, s)| s).collect(), edge_type }
+    }
+
+    pub fn n_dst(&self) -> usize {
+        self.indptr.len() - 1
+    }
+
+    /// (destination, source, relation, factor) of each edge; a factor is the edge's share of its group's weight.
+    pub fn edges(&self, weight: Option<&[f64]>) -> Vec<(usize, usize, usize, f64)> {
+        let own = |e: usize| weight.map_or(1.0, |w| w[e]);
+        let mut edges = Vec::new();
+        for t in 0..self.n_dst() {
+            let of_row = self.indptr[t] as usize..self.indptr[t + 1] as usize;
+            let n_relations = of_row.clone().map(|e| usize::from(self.edge_type[e]) + 1).max().unwrap_or(0);
+            let mut sums = vec![0.0; n_relations];
+            of_row.clone().for_each(|e| sums[usize::from(self.edge_type[e])] += own(e));
+            edges.extend(of_row.map(|e| {
+                let r = usize::from(self.edge_type[e]);
+                (t, self.indices[e] as usize, r, own(e) / sums[r])
+            }));
+        }
+        edges
+    }
+}
