@@ -47,6 +47,9 @@ inline unsigned grid_for(uint64_t n, unsigned block = BLOCK) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
 }
 
+/// Blocks that must all run; so many that none can be launched (which is an error) if they are too many.
+inline unsigned grid_of(uint64_t blocks) { return static_cast<unsigned>(blocks < 0xffffffffu ? blocks : 0xffffffffu); }
+
 /// Position and step of a thread in a grid-stride loop.
 __device__ __forceinline__ uint64_t grid_thread() { return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ uint64_t grid_threads() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }

@@ -2,7 +2,7 @@
 
 mod problem;
 
-use super::{Guarded, Random, poison, test_cpus, test_devices, to_f64};
+use super::{Guarded, Random, poison, test_devices, to_f64};
 use crate::device::{
     Attention, AttentionDropout, AttentionSpec, Csr, FeatureElement, GatGradients, GatSaved, Gatv2Operands,
     Matrix, MatrixMut, Scalar, Sddmm, Write,
@@ -14,11 +14,7 @@ test_devices! {
     gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula head_dot_is_its_formula
     hubs a_row_of_many_entries wide_heads many_heads steep_scores nan_shows
     softmax_of_large_scores_and_of_parallel_edges wrong_arguments_are_errors permutations_are_inverted
-}
-
-mod sums {
-    use super::{sums_of_ends, test_cpus, test_devices};
-    test_cpus! { sums_of_ends }
+    sums_of_ends
 }
 
 fn gat_is_its_formula<D: Attention>(device: &D) {
