@@ -6,6 +6,7 @@ mod auc;
 mod command_line;
 mod common;
 mod cooperation;
+mod cuda;
 mod embedding;
 mod golden_kernels;
 mod golden_layers;

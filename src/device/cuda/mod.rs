@@ -12,7 +12,8 @@ mod batch_norm;
 mod elementwise;
 #[cfg(all(test, feature = "emulate"))]
 mod faults;
-#[allow(unsafe_code)]
+// All of the interface is bound, used or not.
+#[allow(dead_code)]
 mod ffi;
 mod gather;
 mod gemm;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Random, test_devices};
 use crate::device::{
-    Cpu, Element, FeatureElement, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage,
+    Cpu, Element, FeatureElement, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Storage,
 };
 use crate::error::Error;
 use crate::graph::Graph;
