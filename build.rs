@@ -71,8 +71,11 @@ fn build_cuda() {
         }
         let last = architectures.last().expect("COHOP_CUDA_ARCHITECTURES names at least one");
         build.flag("-gencode").flag(format!("arch=compute_{last},code=compute_{last}"));
-        // Multiplications and additions are never fused: samplers decide by the same roundings as on the CPU.
-        build.flag("-lineinfo").flag("--extended-lambda").flag("--fmad=false").flag("-Xptxas").flag("-v");
+        build.flag("-lineinfo").flag("--extended-lambda").flag("-Xptxas").flag("-v");
+        if stem(&file).starts_with("sample") {
+            // Samplers decide by the same roundings as on the CPU: no multiplication is fused with an addition.
+            build.flag("--fmad=false");
+        }
         build.file(&file).compile(&format!("cohop_{}", stem(&file)));
     }
     println!("cargo:rustc-link-search=native={}", library.display());
@@ -104,6 +107,14 @@ impl Mode {
         }
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Mode::Plain => "plain",
+            Mode::Asan => "asan",
+            Mode::Race => "race",
+        }
+    }
+
     fn build(self) -> cc::Build {
         let mut build = cc::Build::new();
         build.cpp(true).std("c++17").include("cuda").opt_level(1).warnings(true).flag("-Wno-unknown-pragmas");
@@ -131,7 +142,8 @@ fn build_emulated(mode: Mode) {
     if mode == Mode::Race {
         build.flag("-fsanitize=thread").flag("--param=tsan-instrument-func-entry-exit=0");
     }
-    build.flag("-xc++").files(kernels()).compile("cohop_kernels");
+    build.flag("-xc++").files(kernels()).files(files("cuda/emulate", "cu")).compile("cohop_kernels");
+    println!("cargo:rustc-env=COHOP_EMULATE_MODE={}", mode.name());
     println!("cargo:rustc-link-lib=static=cohop_emulate");
 }
 

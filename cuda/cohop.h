@@ -24,7 +24,8 @@ typedef enum cohop_array {
   COHOP_ARRAY_EDGE_TYPE = 3,
   COHOP_ARRAY_PERMUTATION = 4,
   COHOP_ARRAY_DST = 5,
-  COHOP_ARRAY_ASCENDING = 6  // an index that is not above the one before it, which `limit` then is
+  COHOP_ARRAY_ASCENDING = 6,  // an index that is not above the one before it, which `limit` then is
+  COHOP_ARRAY_INDPTR = 7
 } cohop_array;
 
 // The first index out of range; array COHOP_ARRAY_NONE: none. Lies in memory that both host and device can reach.
@@ -117,6 +118,78 @@ int32_t cohop_sddmm_add(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, ui
                         const uint32_t* indices, const void* x, const void* y, void* out, bool add, void* stream);
 
 // ---- attention (Attention) --------------------------------------------------------------------------------------
+// A pattern, its heads and its messages (Csr, AttentionSpec); a struct of the host.
+typedef struct cohop_messages {
+  uint64_t n_rows;
+  uint64_t n_edge;
+  const uint32_t* indptr;   // [n_rows + 1]
+  const uint32_t* indices;  // [n_edge]
+  const uint32_t* edge;     // [n_edge]; null: entries stand at their own positions
+  uint64_t n_own;           // the first rows, which have a self-loop; 0 without self-loops
+  uint64_t heads;
+  uint64_t dim;
+  double slope;
+  const uint32_t* vertices;  // dropout: ids of the sources; null: no dropout, and then scale is 1
+  uint32_t threshold;        // words below are dropped
+  double scale;              // of what is kept
+  uint64_t seed;
+  uint64_t stream_number;
+  // Scratch memory for rows of many entries, by segments = cohop_attention_segments(n_edge).
+  uint32_t* hubs;  // [segments]
+  void* records;   // [2 * segments, n] scalars; n is said with each kernel
+} cohop_messages;
+
+// What cohop_gat_backward reads besides (GatSaved).
+typedef struct cohop_gat_saved {
+  const void* z;
+  const void* score_src;
+  const void* score_dst;
+  const void* max;
+  const void* sum;
+  const void* out;
+  const void* dout;
+} cohop_gat_saved;
+
+uint64_t cohop_attention_segments(uint64_t n_edge);
+// n = 2 * heads + heads * dim
+int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, const void* score_src, const void* score_dst,
+                  void* out, void* max, void* sum, void* stream);
+// n = heads + heads * dim; stats: [n_dst, heads, 4] scalars of scratch memory.
+int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, uint64_t n_dst, const cohop_gat_saved* saved,
+                           void* stats, void* dz, void* dscore_src, void* dscore_dst_own, void* dscore_edge, void* stream);
+// n = 2 * heads + heads * dim
+int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst, const void* attention,
+                    void* out, void* max, void* sum, void* stream);
+// n = heads + 4 * heads * dim; totals: [segments, heads] scalars of scratch memory.
+int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
+                                          const void* attention, const void* max, const void* sum, const void* dout,
+                                          void* totals, void* dz_dst, void* dattention, void* messages, void* stream);
+// n = heads * dim; n_dst is that of the pattern that `messages` goes by.
+int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src, const void* z_dst,
+                                     const void* attention, const void* dout, const void* messages, void* dz_src,
+                                     void* stream);
+
+// ---- edge_softmax (Attention) -----------------------------------------------------------------------------------
+// n_edge is the length of x over heads. Scratch memory for rows of many entries, by
+// segments = cohop_edge_softmax_segments(n_edge): hubs: [segments], records: [3 * segments, 2 * heads] scalars; a third
+// of them are the rows' own.
+uint64_t cohop_edge_softmax_segments(uint64_t n_edge);
+int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, const uint32_t* indptr,
+                           const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status, void* stream);
+int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads,
+                                    const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs, void* records,
+                                    void* dx, cohop_status* status, void* stream);
+int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status, void* stream);
+
+// ---- head_dot (Attention) ---------------------------------------------------------------------------------------
+int32_t cohop_head_dot(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* x, const void* a,
+                       void* out, void* stream);
+int32_t cohop_head_dot_backward_input(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* a,
+                                      const void* dout, void* dx, bool add, void* stream);
+// scratch: [cohop_head_dot_parts(rows), heads * dim] scalars.
+uint64_t cohop_head_dot_parts(uint64_t rows);
+int32_t cohop_head_dot_backward_vector(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* x,
+                                       const void* dout, void* scratch, void* da, void* stream);
 
 // ---- relation (Relation) ----------------------------------------------------------------------------------------
 // Scratch of both, which the second one needs as the first one left it.
@@ -212,6 +285,187 @@ int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentu
                        const void* grad, void* velocity, void* parameter, void* stream);
 
 // ---- sample (Sample) --------------------------------------------------------------------------------------------
+// A layer is sampled in three steps. Rows: destinations are looked up and checked. Picking: how many edges each row
+// keeps, by rule or by a count; a prefix sum; the edges. Relabelling: sources get their positions in the block.
+// Between the steps the host reads `found` and allocates what comes next.
+
+typedef struct cohop_graph {
+  uint64_t n_vertices;
+  const uint64_t* indptr;    // [n_vertices + 1]
+  const uint32_t* indices;   // [n_edges]
+  const uint16_t* edge_type; // [n_edges], or null
+  const float* edge_weight;  // [n_edges], or null
+} cohop_graph;
+
+// What a minibatch draws from: `rng::Variates`.
+typedef struct cohop_variates {
+  uint64_t first;
+  uint64_t second;
+  double cos;
+  double sin;
+} cohop_variates;
+
+// Entries of `found`, [COHOP_FOUND_ENTRIES] in device memory.
+enum {
+  COHOP_FOUND_OUT_OF_RANGE = 0,  // the first position of a destination that is no vertex; UINT64_MAX: none
+  COHOP_FOUND_REPEATED = 1,      // the first position of a destination that came before; UINT64_MAX: none
+  COHOP_FOUND_HUBS = 2,          // rows of more than COHOP_HUB_DEGREE in-edges
+  COHOP_FOUND_KEPT = 3,          // edges of the block
+  COHOP_FOUND_SCRATCH = 4,       // elements of a method's own scratch memory
+  COHOP_FOUND_NEW = 5,           // sources that are no destinations
+  COHOP_FOUND_EXPECTED = 6,      // LABOR: the expected number of sources, times 2^32
+  COHOP_FOUND_ENTRIES = 8
+};
+
+// Rows beyond this degree are worked on by a block instead of a warp.
+enum { COHOP_HUB_DEGREE = 4096 };
+
+// The destinations of a layer.
+typedef struct cohop_rows {
+  uint64_t n;
+  const uint32_t* vertex;  // [n]
+  uint64_t* start;         // [n]: the first in-edge
+  uint32_t* degree;        // [n]
+  uint32_t* hub;           // [n]: the rows beyond COHOP_HUB_DEGREE, in any order
+  uint64_t* found;         // [COHOP_FOUND_ENTRIES]
+} cohop_rows;
+
+// table: [2 n] for the search for repeats.
+int32_t cohop_sample_rows(cohop_graph graph, cohop_rows rows, uint64_t* table, void* stream);
+
+// How many of something a row of degree d has, for a fanout of k.
+typedef enum cohop_count_rule {
+  COHOP_COUNT_ALL = 0,          // d
+  COHOP_COUNT_AT_MOST = 1,      // min(d, k)
+  COHOP_COUNT_DRAWS = 2,        // k, or 0 if d is
+  COHOP_COUNT_WORDS = 3,        // ceil(d / 32)
+  COHOP_COUNT_WORDS_ABOVE = 4   // ceil(d / 32) if d > k, or 0
+} cohop_count_rule;
+
+// offsets: [n + 1], of which [1 ..= n] are counts (at most 2^32 each) until cohop_sample_offsets sums them up.
+int32_t cohop_sample_count(cohop_rows rows, cohop_count_rule rule, uint64_t fanout, uint64_t* offsets, void* stream);
+uint64_t cohop_sample_offsets_bytes(uint64_t n);
+// And writes the total to *total.
+int32_t cohop_sample_offsets(uint64_t n, uint64_t* offsets, void* scratch, uint64_t* total, void* stream);
+int32_t cohop_sample_indptr(uint64_t n, const uint64_t* offsets, uint32_t* indptr, void* stream);
+
+// What follows fills edge_id, [n_edge], with the edges that rows keep, ascending in each row.
+
+// All in-edges.
+int32_t cohop_sample_all(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t* edge_id, void* stream);
+
+// Floyd's subsets of a fanout that one warp can hold.
+enum { COHOP_SUBSET_MAX_FANOUT = 128 };
+int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, uint64_t seed, uint32_t layer, uint64_t fanout,
+                            uint64_t* edge_id, void* stream);
+// Of any fanout. place_bits: the bits of every in-degree of the graph. key, sorted: [n_edge]; order: [n_edge];
+// repeated: [n_edge]; scratch: cohop_sample_sort_bytes(n_edge).
+uint64_t cohop_sample_sort_bytes(uint64_t n_edge);
+int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
+                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key, uint64_t* sorted,
+                                   uint32_t* order, uint8_t* repeated, void* scratch, uint64_t* edge_id, void* stream);
+
+// With replacement. word_offsets: of COHOP_COUNT_WORDS; running: [words], row_sum, row_last: [n].
+int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint64_t* word_offsets, double* running,
+                                  double* row_sum, uint32_t* row_last, void* stream);
+// Draws, unsorted; without weights if `running` is null.
+int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
+                           uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
+                           const uint32_t* row_last, uint64_t* edge_id, void* stream);
+// Sorts each row, of which none is longer than 32.
+int32_t cohop_sample_sort_rows(uint64_t n, const uint32_t* indptr, uint64_t* edge_id, void* stream);
+// Sorts rows of any length. key, sorted: [n_edge]; order: [n_edge].
+int32_t cohop_sample_sort_long_rows(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint32_t place_bits,
+                                    uint64_t* key, uint64_t* sorted, uint32_t* order, void* scratch, uint64_t* edge_id,
+                                    void* stream);
+
+// Edges of positive weight of each row, or with `draws` the fanout where there are any, into counts: [n].
+int32_t cohop_sample_count_weighted(cohop_graph graph, cohop_rows rows, uint64_t fanout, bool draws, uint64_t* counts,
+                                    void* stream);
+
+// Which variates keys are.
+typedef enum cohop_key {
+  COHOP_KEY_EDGE = 0,      // of the edge
+  COHOP_KEY_SOURCE = 1,    // of the edge's source
+  COHOP_KEY_WEIGHTED = 2   // exponential, of the edge: only edges of positive weight have one
+} cohop_key;
+// The `fanout` edges of each row with the smallest keys, ties to the lower id.
+int32_t cohop_sample_smallest(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, cohop_variates variates,
+                              uint64_t stream_number, cohop_key key, uint64_t fanout, uint64_t* edge_id, void* stream);
+
+// The same in each relation. word_offsets: of COHOP_COUNT_WORDS_ABOVE; kept: [words], a bit for each edge.
+int32_t cohop_sample_mark_relations(cohop_graph graph, cohop_rows rows, cohop_variates variates, uint64_t stream_number,
+                                    uint64_t fanout, const uint64_t* word_offsets, uint32_t* kept, uint64_t* counts,
+                                    void* stream);
+int32_t cohop_sample_marked(cohop_rows rows, const uint32_t* indptr, uint64_t fanout, const uint64_t* word_offsets,
+                            const uint32_t* kept, uint64_t* edge_id, void* stream);
+
+// LABOR-0: counts, [n], or if that is null edges.
+int32_t cohop_sample_labor0(cohop_graph graph, cohop_rows rows, cohop_variates variates, uint64_t stream_number,
+                            uint64_t fanout, uint64_t* counts, const uint32_t* indptr, uint64_t* edge_id, void* stream);
+
+// LABOR-i: what is known of the candidates, the sources of all in-edges, each of which has a slot.
+typedef struct cohop_labor {
+  uint64_t n_slots;
+  uint32_t* id;             // [n_slots]; UINT32_MAX: empty
+  uint32_t* word;           // [n_slots]: variates
+  double* pi;               // [n_slots]
+  double* largest;          // [n_slots]: the largest c pi of the rows that a candidate is in
+  double* scale;            // [n]: c
+  const uint64_t* offsets;  // [n + 1]: of COHOP_COUNT_ALL
+  uint32_t* slot;           // [n_in_edges], or null: a vertex's slot is its id
+} cohop_labor;
+int32_t cohop_sample_labor_gather(cohop_graph graph, cohop_rows rows, uint64_t n_in_edges, cohop_variates variates,
+                                  uint64_t stream_number, cohop_labor labor, cohop_status* status, void* stream);
+// One solution for c, and the largest c pi; found[COHOP_FOUND_EXPECTED] = their expected number of sources.
+int32_t cohop_sample_labor_solve(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor, void* stream);
+// As cohop_sample_labor0.
+int32_t cohop_sample_labor_poisson(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor,
+                                   uint64_t* counts, const uint32_t* indptr, uint64_t* edge_id, void* stream);
+int32_t cohop_sample_labor_smallest(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor,
+                                    const uint32_t* indptr, uint64_t* edge_id, void* stream);
+// weight: [n_edge]; share: [n_edge] doubles.
+int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_rows rows, uint64_t fanout,
+                                   cohop_labor labor, const uint32_t* indptr, const uint64_t* edge_id, void* weight,
+                                   void* stream);
+
+// Random walks of the rows first_row .. first_row + n_rows. A row has n_visits = walks * length visits and at most
+// most = min(fanout, n_visits) neighbours. key, sorted: [n_rows, n_visits]; times: [n_rows, n_visits];
+// vertex, visits: [n, most]; counts: [n].
+int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows, uint64_t seed,
+                           uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most, uint64_t* key,
+                           uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex, uint32_t* visits,
+                           uint64_t* counts, cohop_status* status, void* stream);
+int32_t cohop_sample_walk_neighbors(cohop_dtype scalar, uint64_t n, uint64_t most, const uint32_t* indptr,
+                                    const uint32_t* vertex, const uint32_t* visits, uint32_t* source, void* weight,
+                                    void* stream);
+
+// Fills out with draws, for the comparison with src/rng. out: [n] of 8 bytes.
+typedef enum cohop_draw {
+  COHOP_DRAW_UNIFORM = 0,
+  COHOP_DRAW_UNIFORM_OPEN = 1,
+  COHOP_DRAW_BOUNDED = 2,          // below parameter[i]
+  COHOP_DRAW_VARIATE = 3,
+  COHOP_DRAW_LN = 4,               // of parameter[i], a double's bits
+  COHOP_DRAW_EXP = 5,
+  COHOP_DRAW_NORMAL_CDF = 6,
+  COHOP_DRAW_NORMAL_QUANTILE = 7
+} cohop_draw;
+int32_t cohop_sample_draw(cohop_draw draw, cohop_variates variates, uint64_t stream_number, uint64_t n,
+                          const uint64_t* parameter, uint64_t* out, void* stream);
+
+// ---- relabel (Sample) -------------------------------------------------------------------------------------------
+// Sources of the edges, and where each source comes first: dst[i] at i, edge e at n_dst + e.
+// source: [n_edge], an output unless edge_id is null (walks); first: [n_edge]; rank: [n_edge + 1]; table: [n_slots],
+// at least two for each id that can come; edge_type: [n_edge] or null. *n_new = the number of new sources.
+uint64_t cohop_relabel_bytes(uint64_t n_edge);
+int32_t cohop_relabel_find(cohop_graph graph, uint64_t n_dst, const uint32_t* dst, uint64_t n_edge,
+                           const uint64_t* edge_id, uint32_t* source, uint32_t* first, uint32_t* rank, uint64_t n_slots,
+                           uint64_t* table, uint16_t* edge_type, void* scratch, uint64_t* n_new, cohop_status* status,
+                           void* stream);
+// src: [n_dst + n_new]; indices: [n_edge], may be first.
+int32_t cohop_relabel_finish(uint64_t n_dst, const uint32_t* dst, uint64_t n_edge, const uint32_t* source,
+                             const uint32_t* first, const uint32_t* rank, uint32_t* src, uint32_t* indices, void* stream);
 
 #ifdef __cplusplus
 }

@@ -85,7 +85,11 @@ __global__ void __launch_bounds__(BLOCK) add_parts_kernel(uint64_t cols, uint64_
 #pragma unroll 4
   for (uint64_t part = lane; part < n_parts; part += 32) sum += parts[column * n_parts + part];
   sum = warp_sum(sum);
-  if (lane == 0) write(to.out[column / cols][column % cols], sum, add);
+  // Not to.out[column / cols]: an index that is not known when compiling would move the pointers to the stack.
+  S* out = to.out[0];
+#pragma unroll
+  for (int s = 1; s < SUMS; s++) out = column / cols == static_cast<unsigned>(s) ? to.out[s] : out;
+  if (lane == 0) write(out[column % cols], sum, add);
 }
 
 /// out[s][j] (= | +=) the sum over rows of what the body adds; scratch: [SUMS, cols, sum_parts(rows, cols)] scalars.

@@ -41,7 +41,7 @@ struct Tiling {
   /// Blocks for one group per item and tile.
   unsigned blocks(uint64_t items) const {
     const uint64_t per_block = BLOCK / lanes;
-    return static_cast<unsigned>((items + per_block - 1) / per_block * tiles);
+    return grid_of((items + per_block - 1) / per_block * tiles);
   }
 };
 

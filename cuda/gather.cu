@@ -84,7 +84,7 @@ int32_t gather(uint64_t rows, uint64_t cols, const E* table, uint64_t n_table, c
   const uint64_t packs = cols / N;
   const unsigned width = static_cast<unsigned>(packs < BLOCK ? packs : BLOCK), height = BLOCK / width;
   const uint64_t blocks = (rows + height * IN_FLIGHT - 1) / (height * IN_FLIGHT);
-  COHOP_LAUNCH((gather_kernel<N, S, E>), static_cast<unsigned>(blocks), dim3(width, height), 0, stream, rows, packs,
+  COHOP_LAUNCH((gather_kernel<N, S, E>), grid_of(blocks), dim3(width, height), 0, stream, rows, packs,
                table, n_table, index, out, status);
   return cohop_last_error();
 }
@@ -223,7 +223,7 @@ int32_t launch_scatter_add(const Sorted& sorted, uint64_t cols, const S* x, S* s
   while (lanes < 32 && lanes < packs) lanes *= 2;
   const uint32_t tiles = static_cast<uint32_t>((packs + lanes - 1) / lanes);
   const uint64_t per_block = BLOCK / lanes;
-  const unsigned blocks = static_cast<unsigned>((sorted.n_parts + per_block - 1) / per_block * tiles);
+  const unsigned blocks = grid_of((sorted.n_parts + per_block - 1) / per_block * tiles);
   COHOP_LAUNCH((scatter_add_kernel<N, S>), blocks, BLOCK, 0, stream, sorted, cols, lanes, tiles, x, sums, out);
   if (sorted.n_parts > 1) {
     COHOP_LAUNCH((scatter_add_continued_kernel<N, S>), blocks, BLOCK, 0, stream, sorted, cols, lanes, tiles,

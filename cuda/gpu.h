@@ -27,9 +27,9 @@ static inline int32_t cohop_last_error() { return static_cast<int32_t>(cudaGetLa
 #include "cohop.h"
 
 // The body of a launcher: nothing is thrown into the caller.
-#define COHOP_LAUNCHER(body)        \
+#define COHOP_LAUNCHER(...)         \
   try {                             \
-    body                            \
+    __VA_ARGS__                     \
   } catch (...) {                   \
     return COHOP_ERROR_EXCEPTION;   \
   }
@@ -46,6 +46,9 @@ inline unsigned grid_for(uint64_t n, unsigned block = BLOCK) {
   const uint64_t blocks = (n + block - 1) / block;
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
 }
+
+/// Blocks that must all run; so many that none can be launched (which is an error) if they are too many.
+inline unsigned grid_of(uint64_t blocks) { return static_cast<unsigned>(blocks < 0xffffffffu ? blocks : 0xffffffffu); }
 
 /// Position and step of a thread in a grid-stride loop.
 __device__ __forceinline__ uint64_t grid_thread() { return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }

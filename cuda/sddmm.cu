@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(BLOCK) sddmm_add_kernel(Rows rows, const uint3
   }
 }
 
-unsigned entry_blocks(uint64_t n_edge) { return static_cast<unsigned>((n_edge + BLOCK - 1) / BLOCK); }
+unsigned entry_blocks(uint64_t n_edge) { return grid_of((n_edge + BLOCK - 1) / BLOCK); }
 
 template <int N, class S>
 int32_t sddmm_dot(const Rows& rows, uint64_t heads, uint64_t dim, const uint32_t* indices, const S* x, const S* y, S* out,

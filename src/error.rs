@@ -3,6 +3,7 @@
 //! Every public function that can be given bad input returns [`Result`]. An error names the argument or array, the
 //! value found and what was expected, as data: match on it, or print it.
 
+use std::any::Any;
 use std::path::PathBuf;
 
 /// `std::result::Result` with this crate's [`Error`].
@@ -144,6 +145,14 @@ pub enum Error {
         /// The panic message.
         problem: String,
     },
+    /// An exchange between processing elements failed.
+    #[error("processing element {rank} failed: {problem}")]
+    Communication {
+        /// The processing element that failed first.
+        rank: usize,
+        /// What happened there.
+        problem: String,
+    },
     /// Training produced a loss that is not a number or infinite.
     #[error(
         "the loss of batch {batch} in epoch {epoch} is {loss}: lower the learning rate, or look for extreme features"
@@ -182,4 +191,10 @@ pub(crate) fn check_length(array: &'static str, actual: usize, expected: usize) 
     } else {
         Err(Error::WrongLength { array, actual: actual as u64, expected: expected as u64 })
     }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }

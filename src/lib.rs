@@ -3,7 +3,10 @@
 
 pub mod array;
 pub mod block;
+pub mod cache;
 pub mod cli;
+pub mod comm;
+pub mod coop;
 pub mod data;
 pub mod device;
 mod error;

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
+use super::device::on_device;
 use super::{Global, output};
-use crate::device::Cpu;
+use crate::device::Device;
 use crate::error::Result;
 use crate::nn;
 use crate::tape;
@@ -31,7 +32,10 @@ struct Row {
 }
 
 pub(super) fn run(global: &Global, args: &GradcheckArgs) -> Result<ExitCode> {
-    let device = Cpu::<f64>::new();
+    on_device!(global.device, f64, device => run_on(device, global, args))
+}
+
+fn run_on<D: Device<Scalar = f64>>(device: D, global: &Global, args: &GradcheckArgs) -> Result<ExitCode> {
     let filter = args.filter.as_deref().unwrap_or_default().to_lowercase();
     let mut all_passed = true;
     if !global.json {
@@ -40,7 +44,7 @@ pub(super) fn run(global: &Global, args: &GradcheckArgs) -> Result<ExitCode> {
             "operation or layer", "derivatives", "relative error"
         ))?;
     }
-    for case in tape::gradcheck::operations().into_iter().chain(nn::gradcheck::layers()) {
+    for case in tape::gradcheck::operations::<D>().into_iter().chain(nn::gradcheck::layers()) {
         if !case.name.to_lowercase().contains(&filter) {
             continue;
         }

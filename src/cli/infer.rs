@@ -8,9 +8,10 @@ use clap::{Args, ValueEnum};
 use npyz::WriterBuilder;
 use serde::Serialize;
 
+use super::device::on_device;
 use super::{Global, output, train};
 use crate::data::FeatureDtype;
-use crate::device::Cpu;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::sample::Fanouts;
 use crate::train::{EvalMode, Evaluation, Trainer, argmax_rows};
@@ -70,8 +71,12 @@ struct Report {
 }
 
 pub(super) fn run(global: &Global, args: &InferArgs) -> Result<ExitCode> {
+    on_device!(global.device, f32, device => run_on(device, global, args))
+}
+
+fn run_on<D: Device<Scalar = f32>>(device: D, global: &Global, args: &InferArgs) -> Result<ExitCode> {
     let dataset = Arc::new(train::load(&args.data, None, args.feature_dtype)?);
-    let mut trainer = Trainer::resume(Cpu::<f32>::new(), dataset.clone(), &args.checkpoint, |config| {
+    let mut trainer = Trainer::resume(device, dataset.clone(), &args.checkpoint, |config| {
         config.eval = match args.eval {
             Neighborhoods::Sampled => EvalMode::Sampled,
             Neighborhoods::Full => EvalMode::Full,

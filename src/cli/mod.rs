@@ -3,6 +3,7 @@
 //! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
 //! Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
+mod device;
 mod gradcheck;
 mod infer;
 mod info;
@@ -32,9 +33,9 @@ struct Global {
     /// Threads that compute (default: all cores)
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Where to compute: cpu
+    /// Where to compute: cpu, cuda, or cuda:1 for the second GPU
     #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
-    device: String,
+    device: device::DeviceName,
     /// Decides all that is random
     #[arg(long, global = true, default_value_t = 0, value_name = "S")]
     seed: u64,
@@ -74,12 +75,6 @@ pub fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
-    if cli.global.device != "cpu" {
-        return Err(Error::Unavailable {
-            what: format!("the device \"{}\"", cli.global.device),
-            remedy: "use --device cpu".to_owned(),
-        });
-    }
     if let Some(threads) = cli.global.threads {
         if threads == 0 {
             return Err(Error::invalid("--threads", 0, "at least 1"));

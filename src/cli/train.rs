@@ -6,15 +6,21 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
+use super::device::on_device;
 use super::progress::Progress;
 use super::{Global, output};
+use crate::cache::Policy;
+use crate::comm::{Communicator, threads};
 use crate::data::{self, Dataset, FeatureDtype, Features, SbmData};
-use crate::device::{Cpu, LaborIterations, Method};
-use crate::error::Result;
+use crate::device::{Device, LaborIterations, Method};
+use crate::error::{Error, Result};
+use crate::graph::PartitionMethod;
 use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, SamplerConfig};
-use crate::train::{EvalMode, Metric, TrainConfig, Trainer};
+use crate::train::{
+    CacheConfig, EvalMode, Metric, Outcome, ParallelConfig, ParallelMode, TrainConfig, Trainer,
+};
 
 /// Train a node classifier
 ///
@@ -29,6 +35,7 @@ Examples:
   cohop train --data ../shared/data/aifb.npz --model rgcn --sampler full
   cohop train --data ../shared/data/mutag.npz --model rgcn --sampler full --bases 30 --weight-decay 5e-4
   cohop train --data ../shared/data/aifb.npz --model rgcn --fanouts 20,20 --per-relation --epochs 50
+  cohop train --mode cooperative --pes 4 --sampler labor0 --kappa 64 --cache-rows 4000
   cohop train --epochs 20 --checkpoint run1 && cohop train --resume --epochs 40 --checkpoint run1")]
 pub(super) struct TrainArgs {
     /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
@@ -131,9 +138,45 @@ pub(super) struct TrainArgs {
     /// What chooses the best epoch
     #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
     metric: MetricName,
-    /// Threads that prepare batches ahead; results do not depend on it
+    /// Threads that prepare batches ahead; results do not depend on it. In parallel modes and with a cache: 0 or 1
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: usize,
+    /// Whether one processing element trains alone, or several share each batch
+    #[arg(long, value_enum, default_value_t = ModeName::Serial)]
+    mode: ModeName,
+    /// Number of processing elements, with --comm threads [default: 2 in parallel modes]
+    #[arg(long, value_name = "P")]
+    pes: Option<usize>,
+    /// What processing elements are
+    #[arg(long, value_enum, default_value_t = CommName::Threads)]
+    comm: CommName,
+    /// Who owns which vertex in cooperative mode: random, contiguous or hash
+    #[arg(long, default_value = "random", value_name = "METHOD")]
+    partition: PartitionMethod,
+    /// Keep so many feature rows in a cache, of each processing element
+    #[arg(long, value_name = "N")]
+    cache_rows: Option<usize>,
+    /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
+    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    cache_policy: Policy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ModeName {
+    /// One processing element
+    Serial,
+    /// Each has a minibatch of its share of the seeds
+    Independent,
+    /// All process one minibatch together
+    Cooperative,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CommName {
+    /// Threads of this process
+    Threads,
+    /// Processes started by mpirun
+    Mpi,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -311,6 +354,7 @@ impl TrainArgs {
                 MetricName::Accuracy => Metric::Accuracy,
                 MetricName::Auc => Metric::Auc,
             },
+            cache: self.cache_rows.map(|rows| CacheConfig { policy: self.cache_policy, rows }),
             workers: self.workers,
         }
     }
@@ -329,21 +373,89 @@ pub(super) fn load(data: &str, split: Option<usize>, dtype: Option<FeatureDtype>
 }
 
 pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+    on_device!(global.device, f32, device => run_on(&device, global, args))
+}
+
+fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &TrainArgs) -> Result<ExitCode> {
     let dataset = Arc::new(load(&args.data, args.split, args.feature_dtype)?);
-    let device = Cpu::<f32>::new();
-    let mut trainer = match &args.checkpoint {
-        Some(folder) if args.resume => Trainer::resume(device, dataset.clone(), folder, |config| {
+    let mode = match args.mode {
+        ModeName::Serial => {
+            if args.pes.is_some_and(|pes| pes != 1) || args.comm != CommName::Threads {
+                let expected = "independent or cooperative with --pes or --comm";
+                return Err(Error::invalid("--mode", "serial", expected));
+            }
+            let outcome = fit(trainer(device, global, args, &dataset)?, global, args, true)?;
+            return report(global, args, &dataset, &outcome);
+        }
+        ModeName::Independent => ParallelMode::Independent,
+        ModeName::Cooperative => ParallelMode::Cooperative,
+    };
+    let parallel = ParallelConfig { mode, partition: args.partition };
+    let one = |communicator: Communicator| {
+        let rank = communicator.rank();
+        let trainer = trainer(device, global, args, &dataset)?.join(parallel, communicator)?;
+        fit(trainer, global, args, rank == 0).map(|outcome| (rank, outcome))
+    };
+    let outcomes = match args.comm {
+        CommName::Threads => threads::run(args.pes.unwrap_or(2), one)?,
+        CommName::Mpi => run_mpi(args, one)?,
+    };
+    for (rank, outcome) in outcomes {
+        if rank == 0 {
+            report(global, args, &dataset, &outcome)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "mpi")]
+fn run_mpi<T>(args: &TrainArgs, one: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
+    if args.pes.is_some() {
+        return Err(Error::invalid("--pes", "given", "mpirun's -np with --comm mpi"));
+    }
+    crate::comm::mpi::run(one).map(|outcome| vec![outcome])
+}
+
+#[cfg(not(feature = "mpi"))]
+fn run_mpi<T>(_: &TrainArgs, _: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
+    let remedy = "build with the feature `mpi`".to_owned();
+    Err(Error::Unavailable { what: "--comm mpi".to_owned(), remedy })
+}
+
+/// A new trainer, or that of a checkpoint.
+fn trainer<D: Device<Scalar = f32>>(
+    device: &D,
+    global: &Global,
+    args: &TrainArgs,
+    dataset: &Arc<Dataset>,
+) -> Result<Trainer<D>> {
+    match &args.checkpoint {
+        Some(folder) if args.resume => Trainer::resume(device.clone(), dataset.clone(), folder, |config| {
             config.epochs = args.epochs.unwrap_or(config.epochs);
             config.patience = args.patience.or(config.patience);
             config.workers = args.workers;
-        })?,
-        _ => Trainer::new(device, dataset.clone(), args.config(global.seed, &dataset))?,
-    };
+        }),
+        _ => Trainer::new(device.clone(), dataset.clone(), args.config(global.seed, dataset)),
+    }
+}
+
+/// Trains; one processing element of all tells of it and writes checkpoints.
+fn fit<D: Device<Scalar = f32>>(
+    mut trainer: Trainer<D>,
+    global: &Global,
+    args: &TrainArgs,
+    tells: bool,
+) -> Result<Outcome> {
+    if !tells {
+        return trainer.fit(&mut ());
+    }
     let mut progress = Progress::new(global, trainer.config().epochs, args.checkpoint.clone());
-    let outcome = trainer.fit(&mut progress)?;
-    drop(progress);
+    trainer.fit(&mut progress)
+}
+
+fn report(global: &Global, args: &TrainArgs, dataset: &Dataset, outcome: &Outcome) -> Result<ExitCode> {
     if global.json {
-        output::json(&outcome)?;
+        output::json(outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = if outcome.best_val_acc.is_nan() {
@@ -356,7 +468,7 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
         output::line(format_args!("test ROC AUC {auc:.4}"))?;
     }
     if args.data == "sbm" && !std::path::Path::new("sbm").exists() {
-        let reference = SbmData::default().reference(&dataset)?;
+        let reference = SbmData::default().reference(dataset)?;
         output::line(format_args!(
             "for comparison: chance {:.4}; Bayes from a vertex's own features {:.4}, with its neighbours' features \
              {:.4}, with their true classes {:.4}",

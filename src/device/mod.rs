@@ -28,7 +28,7 @@ mod sddmm;
 mod spmm;
 mod storage;
 #[cfg(test)]
-mod test_kernels;
+pub(crate) mod test_kernels;
 
 pub use attention::{Attention, AttentionDropout, AttentionSpec, GatGradients, GatSaved, Gatv2Operands};
 pub use batch_norm::BatchNorm;

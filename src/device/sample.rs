@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::device::Storage;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::rng::Variates;
+use crate::rng::{Purpose, Variates};
 
 /// How many fixed-point iterations LABOR takes to lower the number of sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,4 +121,89 @@ pub trait Sample: Storage {
         variates: &Variates,
         layer: u32,
     ) -> Result<SampledBlock<Self>>;
+}
+
+/// The most edges of a block: `indptr` is 32-bit.
+const MAX_EDGES: u64 = u32::MAX as u64;
+
+/// `Ok` if the graph and the variates allow what is asked for.
+pub(crate) fn check_method(
+    has_edge_types: bool,
+    has_edge_weights: bool,
+    spec: &SampleSpec,
+    variates: &Variates,
+) -> Result<()> {
+    let method = spec.method;
+    if spec.per_relation {
+        check_per_relation(has_edge_types, method)?;
+    }
+    let independent_only = match method {
+        Method::Neighbor { weighted: true, .. } if !has_edge_weights => {
+            return Err(Error::invalid("method", "weighted sampling", "a graph with edge weights"));
+        }
+        Method::Neighbor { weighted: true, .. } => Some("weighted sampling"),
+        Method::Neighbor { replace: true, .. } => Some("sampling with replacement"),
+        Method::Walk { walks, length, restart } => {
+            if walks.checked_mul(length).is_none() {
+                let steps = u64::from(walks) * u64::from(length);
+                return Err(Error::TooLarge { what: "a vertex's walks", count: steps, limit: MAX_EDGES });
+            }
+            if !(0.0..=1.0).contains(&restart) {
+                return Err(Error::invalid("restart", restart, "a probability between 0 and 1"));
+            }
+            Some("random walks")
+        }
+        Method::Full | Method::Neighbor { .. } | Method::Labor { .. } => None,
+    };
+    match independent_only {
+        Some(what) if variates.is_dependent() => {
+            Err(Error::invalid("kappa", format!("{what} with dependent minibatches"), "kappa 1 or inf"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `Ok` if a fanout can be that of each relation.
+fn check_per_relation(has_edge_types: bool, method: Method) -> Result<()> {
+    if !has_edge_types {
+        return Err(Error::invalid("per_relation", "set", "a graph with edge types"));
+    }
+    match method {
+        Method::Full | Method::Neighbor { replace: false, weighted: false } => Ok(()),
+        _ => {
+            let expected = "neighbour sampling without replacement or weights, or full neighbourhoods";
+            Err(Error::invalid("method", format!("{method:?} with a fanout per relation"), expected))
+        }
+    }
+}
+
+/// `Ok` if a block can have this many edges.
+pub(crate) fn check_edges(n_edges: u64) -> Result<()> {
+    if n_edges <= MAX_EDGES {
+        return Ok(());
+    }
+    Err(Error::TooLarge { what: "a block's edge list", count: n_edges, limit: MAX_EDGES })
+}
+
+/// A destination that is no vertex.
+pub(crate) fn no_vertex(position: u64, vertex: u32, n_vertices: usize) -> Error {
+    Error::IndexOutOfRange { array: "dst", position, value: i64::from(vertex), limit: n_vertices as u64 }
+}
+
+/// A destination that came before.
+pub(crate) fn repeated(position: u64, vertex: u32) -> Error {
+    Error::invalid("dst", format!("vertex {vertex} at position {position} and before"), "ids without repeats")
+}
+
+/// LABOR-* stops after the iteration that lowers the expected number of sources by less than this share of it.
+const LEAST_GAIN: f64 = 1e-4;
+
+/// Whether LABOR-* stops. Both numbers of sources have the same unit.
+pub(crate) fn has_converged(expected_before: u64, expected: u64) -> bool {
+    expected as f64 >= expected_before as f64 * (1.0 - LEAST_GAIN)
+}
+
+/// The stream of LABOR's variates.
+pub(crate) fn source_stream(layer: u32, layer_dependent: bool) -> u64 {
+    Purpose::Source.stream(if layer_dependent { 0 } else { layer })
 }

@@ -7,15 +7,13 @@ use super::{
     Parameters, Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
 };
 use crate::block::Block;
-use crate::device::{Cpu, Storage};
+use crate::device::Device;
 use crate::error::Result;
 use crate::tape::gradcheck::{Case, Report, Shape, check, random, random_block, random_typed_block};
 use crate::tape::{Aggregate, AttentionOptions, Var};
 
-type Device = Cpu<f64>;
-
 /// One case for every layer, in both orders of aggregation and transformation where there are two.
-pub fn layers() -> Vec<Case> {
+pub fn layers<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
     vec![
         Case {
             name: "GraphSAGE, aggregated first",
@@ -100,7 +98,13 @@ pub fn layers() -> Vec<Case> {
     ]
 }
 
-fn rgcn(device: &Device, s: Shape, seed: u64, n_relations: usize, d: Decomposition) -> Result<Report> {
+fn rgcn<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    n_relations: usize,
+    d: Decomposition,
+) -> Result<Report> {
     let block = random_typed_block(device, s, n_relations, seed)?;
     let shape = [s.dim, 2 * s.dim];
     over(device, &block, Some(s.dim), seed, |p| {
@@ -108,7 +112,13 @@ fn rgcn(device: &Device, s: Shape, seed: u64, n_relations: usize, d: Decompositi
     })
 }
 
-fn rgat(device: &Device, s: Shape, seed: u64, n_relations: usize, heads: Heads) -> Result<Report> {
+fn rgat<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    n_relations: usize,
+    heads: Heads,
+) -> Result<Report> {
     let block = random_typed_block(device, s, n_relations, seed)?;
     let options = RgatOptions { n_heads: 2, heads, slope: 0.2 };
     over(device, &block, Some(s.dim), seed, |p| {
@@ -117,7 +127,7 @@ fn rgat(device: &Device, s: Shape, seed: u64, n_relations: usize, heads: Heads) 
     })
 }
 
-fn rgat_one_hot(device: &Device, s: Shape, seed: u64) -> Result<Report> {
+fn rgat_one_hot<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     let options = RgatOptions { n_heads: 1, heads: Heads::Concatenate, slope: 0.2 };
     over(device, &block, None, seed, |p| {
@@ -126,7 +136,12 @@ fn rgat_one_hot(device: &Device, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn rgcn_one_hot(device: &Device, s: Shape, seed: u64, d: Decomposition) -> Result<Report> {
+fn rgcn_one_hot<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    d: Decomposition,
+) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     over(device, &block, None, seed, |p| Ok(Box::new(Rgcn::new(device, p, 0, 3, [s.n_src, 2], d, true)?)))
 }
@@ -135,7 +150,7 @@ fn attention(heads: usize) -> AttentionOptions {
     AttentionOptions { heads, slope: 0.2, self_loop: true, dropout: 0.3 }
 }
 
-fn sage_ri(device: &Device, shape: Shape, seed: u64) -> Result<Report> {
+fn sage_ri<D: Device<Scalar = f64>>(device: &D, shape: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, shape, seed)?;
     let mut parameters = Parameters::new(seed);
     let layer = SageRi::new(device, &mut parameters, 0, shape.dim, 3, 0.3)?;
@@ -146,22 +161,22 @@ fn sage_ri(device: &Device, shape: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn layer(
-    device: &Device,
+fn layer<D: Device<Scalar = f64>>(
+    device: &D,
     shape: Shape,
     seed: u64,
-    make: impl Fn(&mut Parameters<Device>) -> Result<Box<dyn Layer<Device>>>,
+    make: impl Fn(&mut Parameters<D>) -> Result<Box<dyn Layer<D>>>,
 ) -> Result<Report> {
     over(device, &random_block(device, shape, seed)?, Some(shape.dim), seed, make)
 }
 
 /// Checks a layer over a block with `dim` features, or (without) over the sources' one-hot ids.
-fn over(
-    device: &Device,
-    block: &Arc<Block<Device>>,
+fn over<D: Device<Scalar = f64>>(
+    device: &D,
+    block: &Arc<Block<D>>,
     dim: Option<usize>,
     seed: u64,
-    make: impl Fn(&mut Parameters<Device>) -> Result<Box<dyn Layer<Device>>>,
+    make: impl Fn(&mut Parameters<D>) -> Result<Box<dyn Layer<D>>>,
 ) -> Result<Report> {
     let mut parameters = Parameters::new(seed);
     let layer = make(&mut parameters)?;
@@ -169,19 +184,19 @@ fn over(
     check_parameters(device, [n_src, dim.unwrap_or(0)], seed, &parameters, |pass, x| {
         let input = match dim {
             Some(_) => Input::Dense(x),
-            None => Input::OneHot(OneHot::new(device.upload(block.src())?, n_src)),
+            None => Input::OneHot(OneHot::new(device.upload(&device.download(block.src())?)?, n_src)),
         };
         layer.forward(pass, block, &input)
     })
 }
 
 /// Checks `forward` of random features with respect to these and to all parameters.
-fn check_parameters(
-    device: &Device,
+fn check_parameters<D: Device<Scalar = f64>>(
+    device: &D,
     [n_src, dim]: [usize; 2],
     seed: u64,
-    parameters: &Parameters<Device>,
-    forward: impl Fn(&Pass<'_, Device>, Var) -> Result<Var>,
+    parameters: &Parameters<D>,
+    forward: impl Fn(&Pass<'_, D>, Var) -> Result<Var>,
 ) -> Result<Report> {
     // Zero biases and unit gains would hide mistakes in their gradients.
     let ids: Vec<(ParameterId, bool)> = parameters.iter().map(|(id, p)| (id, p.trainable)).collect();
@@ -205,12 +220,13 @@ fn check_parameters(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::test_kernels::test_f64_devices;
 
-    #[test]
-    fn every_layer_agrees_with_finite_differences() {
-        let device = Cpu::new();
+    test_f64_devices! { every_layer_agrees_with_finite_differences }
+
+    fn every_layer_agrees_with_finite_differences<D: Device<Scalar = f64>>(device: &D) {
         for case in layers() {
-            let report = case.run_all(&device, 2).unwrap();
+            let report = case.run_all(device, 2).unwrap();
             assert!(report.passed(), "{}: {report:?}", case.name);
             assert!(report.derivatives > 0, "{} compared nothing", case.name);
         }

@@ -36,6 +36,12 @@ impl Variates {
         self.z1
     }
 
+    /// The seeds, and the cosine and sine that blend their normal variates: what a device draws with.
+    #[cfg(any(feature = "cuda", feature = "emulate"))]
+    pub(crate) fn parts(&self) -> ([u64; 2], [f64; 2]) {
+        ([self.z1, self.z2], [self.cos, self.sin])
+    }
+
     /// Whether 1 < κ < ∞: the batches of a window have to be alike, so that only variates that belong to an edge or
     /// a vertex may decide, by their value. It holds at a window's first step too, where `sin` is 0.
     ///

@@ -333,6 +333,13 @@ pub struct Gradients<D: Storage> {
 }
 
 impl<D: Device> Gradients<D> {
+    /// Gradients of parameters by key.
+    pub(crate) fn of_parameters(gradients: impl IntoIterator<Item = (usize, Gradient<D>)>) -> Self {
+        let leaves: HashMap<_, _> = gradients.into_iter().collect();
+        let parameters = leaves.keys().map(|&key| (key, Var(key))).collect();
+        Gradients { leaves, parameters }
+    }
+
     /// The gradient of a leaf; `None` if the loss does not depend on it, or does so by a [`lookup`](Tape::lookup) alone
     /// ([`get`](Gradients::get) has it then).
     pub fn of(&self, leaf: Var) -> Option<&Tensor<D>> {

@@ -54,6 +54,15 @@ impl<D: Device> SparseRows<D> {
         })
     }
 
+    #[allow(clippy::type_complexity)]
+    /// `indptr: [n_rows + 1]`, and of each entry its column, value and name.
+    pub(crate) fn parts(
+        &self,
+    ) -> (D::View<'_, u32>, D::View<'_, u32>, D::View<'_, D::Scalar>, D::View<'_, u32>) {
+        let csr = self.pattern.csr();
+        (csr.indptr, csr.indices, self.values.view(), D::view(&self.names))
+    }
+
     fn weights(&self) -> Weights<'_, D> {
         Weights { edge: Some(self.values.view()), row: None, column: None }
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Evaluation;
+use crate::cache::Policy;
 use crate::device::Method;
 use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use crate::rng::Kappa;
@@ -38,6 +39,15 @@ impl Metric {
     }
 }
 
+/// A cache of feature rows, of each processing element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheConfig {
+    /// Which rows it keeps.
+    pub policy: Policy,
+    /// How many.
+    pub rows: usize,
+}
+
 /// All that a training run depends on, besides the data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainConfig {
@@ -69,6 +79,9 @@ pub struct TrainConfig {
     /// What chooses the best epoch by the validation vertices.
     #[serde(default)]
     pub metric: Metric,
+    /// A cache of feature rows; with one, at most one thread prepares batches.
+    #[serde(default)]
+    pub cache: Option<CacheConfig>,
     /// Threads that prepare batches ahead. Results do not depend on it.
     pub workers: usize,
 }
@@ -116,6 +129,7 @@ impl Default for TrainConfig {
             seed: 0,
             eval: EvalMode::Full,
             metric: Metric::Accuracy,
+            cache: None,
             workers: 1,
         }
     }

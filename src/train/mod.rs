@@ -18,15 +18,17 @@ mod checkpoint;
 mod config;
 mod evaluate;
 mod metrics;
+mod parallel;
 mod pipeline;
 mod prepare;
 mod report;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
-pub use config::{EvalMode, Metric, TrainConfig};
+pub use config::{CacheConfig, EvalMode, Metric, TrainConfig};
 pub use evaluate::{Evaluation, infer_full, infer_sampled};
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
+pub use parallel::{ParallelConfig, ParallelMode};
 pub use pipeline::Pipeline;
 pub use prepare::{Batch, HostBatch, Preparer};
 pub use report::{EpochReport, Observer, Outcome};

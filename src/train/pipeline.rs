@@ -1,12 +1,11 @@
 //! Work done ahead by threads, delivered in order through a bounded queue.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, panic_message};
 
 type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 
@@ -116,7 +115,7 @@ impl<T> Shared<T> {
         catch_unwind(AssertUnwindSafe(|| (self.work)(item))).unwrap_or_else(|panic| {
             Err(Error::Worker {
                 worker: format!("the preparation of batch {item}"),
-                problem: message(&*panic),
+                problem: panic_message(&*panic),
             })
         })
     }
@@ -143,12 +142,6 @@ impl<T> Shared<T> {
             self.changed.notify_all();
         }
     }
-}
-
-/// The message of a panic.
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }
 
 impl<T: Send + 'static> Iterator for Pipeline<T> {

@@ -1,9 +1,11 @@
 //! Preparing a minibatch on the host: sampling, feature slicing, labels.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::block::Block;
+use crate::cache::{AnyFeatureCache, Counts, Policy};
+use crate::coop::ExchangePlan;
 use crate::data::{Dataset, Features};
 use crate::device::{Cpu, CpuBuffer, Device, Gather, Sample, SampleSpec, Scalar, Storage};
 use crate::error::{Error, Result};
@@ -20,6 +22,7 @@ pub struct Preparer<S: Scalar> {
     cpu: Cpu<S>,
     dataset: Arc<Dataset>,
     with_degrees: bool,
+    cache: Option<Arc<Mutex<AnyFeatureCache>>>,
 }
 
 /// A prepared minibatch in host memory.
@@ -27,6 +30,13 @@ pub struct Preparer<S: Scalar> {
 pub struct HostBatch<S: Scalar> {
     /// In model order.
     pub blocks: Vec<Arc<Block<Cpu<S>>>>,
+    /// In model order: how the blocks' source rows come from the processing elements that own them. Empty where one
+    /// element has all.
+    pub plans: Vec<ExchangePlan<Cpu<S>>>,
+    /// The last block's destinations.
+    pub seeds: Vec<u32>,
+    /// Feature rows that were loaded: from the cache, and from storage.
+    pub loaded: Counts,
     /// Where seeds were repeated: for each one asked for, its row among the last block's destinations.
     pub seed_row: Option<Vec<u32>>,
     /// Rows of the first block's sources.
@@ -60,6 +70,10 @@ pub enum HostInput<S: Scalar> {
 pub struct Batch<D: Device> {
     /// In model order.
     pub blocks: Vec<Arc<Block<D>>>,
+    /// As in [`HostBatch`].
+    pub plans: Vec<Arc<ExchangePlan<D>>>,
+    /// Feature rows that were loaded: from the cache, and from storage.
+    pub loaded: Counts,
     /// Rows of the first block's sources.
     pub input: BatchInput<D>,
     /// `[n_seeds]` on the host.
@@ -107,8 +121,11 @@ impl<D: Device> Batch<D> {
                 .ok_or_else(|| Error::invalid("blocks", "shared", "blocks that nobody else holds"))?;
             Block::from_host(device, block).map(Arc::new)
         };
+        let plan = |plan| ExchangePlan::from_host(device, plan).map(Arc::new);
         Ok(Batch {
             blocks: host.blocks.into_iter().map(moved).collect::<Result<_>>()?,
+            plans: host.plans.into_iter().map(plan).collect::<Result<_>>()?,
+            loaded: host.loaded,
             input: BatchInput::from_host(device, host.input)?,
             labels: host.labels,
         })
@@ -119,12 +136,30 @@ impl<S: Scalar> Preparer<S> {
     /// A preparer over `dataset`, whose batches are in the memory of `cpu` (for a GPU, that of its
     /// [`host`](Storage::host)); with `with_degrees` its blocks know their sources' in-degrees.
     pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, with_degrees: bool) -> Self {
-        Preparer { cpu, dataset, with_degrees }
+        Preparer { cpu, dataset, with_degrees, cache: None }
+    }
+
+    /// With a cache of feature rows. What it holds, and so the counts of hits, depend on the order of batches: one
+    /// thread must prepare them. Errors: sparse features, or none.
+    pub fn with_cache(mut self, policy: Policy, n_rows: usize) -> Result<Self> {
+        let cache = AnyFeatureCache::new(policy, n_rows, &self.dataset.features)?;
+        self.cache = Some(Arc::new(Mutex::new(cache)));
+        Ok(self)
+    }
+
+    /// The memory that batches are in.
+    pub fn cpu(&self) -> &Cpu<S> {
+        &self.cpu
     }
 
     /// The data set.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
+    }
+
+    /// Whether blocks know their sources' in-degrees.
+    pub(super) fn with_degrees(&self) -> bool {
+        self.with_degrees
     }
 
     /// A sampler whose blocks are as the model needs them.
@@ -140,11 +175,14 @@ impl<S: Scalar> Preparer<S> {
         let sampled = sampler.sample(&self.cpu, &graph, seeds, batch)?;
         let sample_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let input = self.rows(sampled.input_vertices())?;
+        let (input, loaded) = self.cached_rows(sampled.input_vertices())?;
         let labels = self.labels(&sampled.seeds)?;
         let gather_seconds = start.elapsed().as_secs_f64();
         Ok(HostBatch {
+            loaded,
             blocks: sampled.blocks,
+            plans: Vec::new(),
+            seeds: sampled.seeds,
             seed_row: sampled.seed_row,
             input,
             labels,
@@ -174,6 +212,18 @@ impl<S: Scalar> Preparer<S> {
             *label = self.dataset.labels[v as usize];
         }
         Ok(labels)
+    }
+
+    /// [`rows`](Preparer::rows), from the cache where they are there, and how many were.
+    pub(super) fn cached_rows(&self, vertices: &[u32]) -> Result<(HostInput<S>, Counts)> {
+        let Some(cache) = &self.cache else {
+            let misses = vertices.len() as u64;
+            return Ok((self.rows(vertices)?, Counts { hits: 0, misses }));
+        };
+        // A panic that poisons the lock has ended the run.
+        let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let (rows, counts) = cache.gather(&self.cpu, vertices)?;
+        Ok((HostInput::Dense(rows), counts))
     }
 
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.

@@ -3,9 +3,8 @@
 use serde::Serialize;
 
 use super::Trainer;
-use super::metrics::{accuracy, argmax_rows};
 use super::prepare::Batch;
-use crate::device::{CpuBuffer, Device, IGNORED, Scalar};
+use crate::device::Device;
 use crate::error::Result;
 
 /// What happened in an epoch.
@@ -49,7 +48,7 @@ pub struct EpochReport {
     pub exchanged_bytes: u64,
     /// Feature rows found in the cache.
     pub cache_hits: u64,
-    /// Feature rows not found in the cache.
+    /// Feature rows not found in the cache: without one, all.
     pub cache_misses: u64,
     /// The process's peak resident memory; 0 where the system does not tell.
     pub peak_rss_bytes: u64,
@@ -97,23 +96,16 @@ impl Sums {
         Sums { report, labelled: 0.0 }
     }
 
-    /// Keeps `loss` and `train_acc` means over the labelled seeds so far.
-    pub fn add<S: Scalar>(
-        &mut self,
-        logits: &[S],
-        n_classes: usize,
-        labels: &CpuBuffer<i32>,
-        loss: f64,
-    ) -> Result<()> {
-        let n = labels.iter().filter(|&&l| l != IGNORED).count() as f64;
-        if n > 0.0 {
+    /// Keeps `loss` and `train_acc` means over the labelled seeds so far: `n_labelled` more, of which `n_right` were
+    /// predicted right, with a mean loss of `loss`.
+    pub fn add(&mut self, n_labelled: u64, n_right: u64, loss: f64) {
+        if n_labelled > 0 {
+            let n = n_labelled as f64;
             let share = n / (self.labelled + n);
-            let acc = accuracy(&argmax_rows(logits, n_classes), labels)?;
             self.report.loss += (loss - self.report.loss) * share;
-            self.report.train_acc += (acc - self.report.train_acc) * share;
+            self.report.train_acc += (n_right as f64 / n - self.report.train_acc) * share;
             self.labelled += n;
         }
-        Ok(())
     }
 
     pub fn count<D: Device>(&mut self, batch: &Batch<D>) {
@@ -121,10 +113,9 @@ impl Sums {
         report.batches += 1;
         report.vertices += batch.blocks.iter().map(|b| b.n_dst() as u64).sum::<u64>();
         report.edges += batch.blocks.iter().map(|b| b.n_edge() as u64).sum::<u64>();
-        let input_vertices = batch.blocks.first().map_or(0, |b| b.n_src() as u64);
-        report.input_vertices += input_vertices;
-        // Without a cache every row is loaded.
-        report.cache_misses += input_vertices;
+        report.input_vertices += batch.loaded.accesses();
+        report.cache_hits += batch.loaded.hits;
+        report.cache_misses += batch.loaded.misses;
     }
 }
 

@@ -6,17 +6,21 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
-use super::prepare::{Batch, BatchInput};
+use super::metrics::argmax_rows;
+use super::parallel::{Parallel, ParallelConfig, average_statistics};
+use super::prepare::{Batch, BatchInput, HostBatch};
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
 use super::{EvalMode, Metric, Pipeline, Preparer, TrainConfig};
 use crate::block::Block;
+use crate::comm::Communicator;
+use crate::coop::{exchange, sum_gradients};
 use crate::data::Dataset;
 use crate::device::{Device, FeatureElement, IGNORED, Method};
 use crate::error::{Error, Result};
 use crate::nn::{Model, Optimizer};
 use crate::rng::{self, Purpose};
 use crate::sample::{Batches, SamplerConfig};
-use crate::tape::Tape;
+use crate::tape::{Tape, Var};
 use crate::tensor::Tensor;
 
 /// The best epoch so far.
@@ -60,6 +64,21 @@ struct Staged<D: Device> {
     gather_seconds: f64,
 }
 
+/// Tells the other processing elements if this one leaves an epoch by an error or a panic.
+struct AbortGuard<D: Device> {
+    /// `None` once all is well.
+    parallel: Option<Arc<Parallel<D>>>,
+    problem: Option<String>,
+}
+
+impl<D: Device> Drop for AbortGuard<D> {
+    fn drop(&mut self) {
+        if let Some(parallel) = &self.parallel {
+            parallel.abort(self.problem.as_deref().unwrap_or("it panicked"));
+        }
+    }
+}
+
 /// Trains one model on one data set.
 #[derive(Debug)]
 pub struct Trainer<D: Device> {
@@ -73,12 +92,45 @@ pub struct Trainer<D: Device> {
     pub(super) best: Option<Best<D>>,
     pub(super) stall: Stall,
     whole: Option<Batch<D>>,
+    parallel: Option<Arc<Parallel<D>>>,
 }
 
 impl<D: Device> Trainer<D> {
     /// A trainer before its first epoch. Errors: a data set without labels, numbers of features, classes, relations or
     /// fanouts that do not fit, no training vertices.
-    pub fn new(device: D, mut dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+    pub fn new(device: D, dataset: Arc<Dataset>, config: TrainConfig) -> Result<Self> {
+        let mut trainer = Trainer::prepared(device, dataset, config)?;
+        if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
+            trainer.whole = Some(trainer.whole_graph()?);
+        }
+        Ok(trainer)
+    }
+
+    /// One of several trainers that train the same model together, one for each processing element of `communicator`;
+    /// all are given the same data set and configuration. Its methods are collective: all PEs call them in the same
+    /// order. Errors as of [`new`](Trainer::new).
+    ///
+    /// The batch size is that of all PEs together. Batches are prepared by one thread, or by none.
+    pub fn parallel(
+        device: D,
+        dataset: Arc<Dataset>,
+        config: TrainConfig,
+        parallel: ParallelConfig,
+        communicator: Communicator,
+    ) -> Result<Self> {
+        Trainer::prepared(device, dataset, config)?.join(parallel, communicator)
+    }
+
+    /// Makes this trainer, which is in the same state everywhere, one of several as by [`parallel`](Trainer::parallel).
+    pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
+        self.config.workers = self.config.workers.min(1);
+        self.whole = None;
+        let parallel = Parallel::new(&self.device, &self.preparer, parallel, communicator, self.config.seed)?;
+        self.parallel = Some(Arc::new(parallel));
+        Ok(self)
+    }
+
+    fn prepared(device: D, mut dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
         if config.row_normalize {
             let features = dataset.features.row_normalize()?;
             dataset = Arc::new(Dataset { features, ..Dataset::clone(&dataset) });
@@ -114,8 +166,12 @@ impl<D: Device> Trainer<D> {
         }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
-        let preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
-        let mut trainer = Trainer {
+        let mut preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
+        if let Some(cache) = config.cache {
+            preparer = preparer.with_cache(cache.policy, cache.rows)?;
+            config.workers = config.workers.min(1);
+        }
+        Ok(Trainer {
             device,
             config,
             preparer,
@@ -125,11 +181,8 @@ impl<D: Device> Trainer<D> {
             best: None,
             stall: Stall::default(),
             whole: None,
-        };
-        if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
-            trainer.whole = Some(trainer.whole_graph()?);
-        }
-        Ok(trainer)
+            parallel: None,
+        })
     }
 
     /// All layers over one block that holds the whole graph; only training vertices have labels.
@@ -145,6 +198,8 @@ impl<D: Device> Trainer<D> {
         }
         Ok(Batch {
             blocks: vec![block; self.model.n_layers()],
+            plans: Vec::new(),
+            loaded: crate::cache::Counts { hits: 0, misses: all.len() as u64 },
             input: BatchInput::from_host(&self.device, self.preparer.rows(&all)?)?,
             labels,
         })
@@ -224,6 +279,14 @@ impl<D: Device> Trainer<D> {
         let eval_start = Instant::now();
         let val = self.evaluate(&self.preparer.dataset().val_idx)?;
         let mut report = sums.report;
+        if let Some(parallel) = &self.parallel {
+            let EpochReport { vertices, edges, input_vertices, cache_hits, cache_misses, .. } = report;
+            let counts = [vertices, edges, input_vertices, cache_hits, cache_misses];
+            [report.vertices, report.edges, report.input_vertices, report.cache_hits, report.cache_misses] =
+                parallel.sum(counts)?;
+            let (bytes, seconds) = parallel.take_exchanged()?;
+            (report.exchanged_bytes, report.exchange_seconds) = (bytes, seconds);
+        }
         report.eval_seconds = eval_start.elapsed().as_secs_f64();
         report.seconds = start.elapsed().as_secs_f64();
         report.peak_rss_bytes = peak_rss_bytes();
@@ -251,18 +314,35 @@ impl<D: Device> Trainer<D> {
         let epoch = Batches::new(train_idx, batch_size, self.config.seed)?.epoch(self.epoch);
         let n_batches = epoch.iter().len();
         observer.epoch_begins(self.epoch, n_batches);
-        let preparer = self.preparer.clone();
-        let sampler = preparer.sampler(self.config.sampler.clone())?;
+        let minibatch = self.minibatches(&self.config.sampler)?;
         let workers = self.config.workers;
         // Workers also start the copies to the device, beside what it computes.
         let uploads = self.device.beside()?;
         let mut batches = Pipeline::new(workers, queue_depth(workers), n_batches, move |i| {
             let (number, seeds) = epoch.batch(i);
-            let host = preparer.minibatch(&sampler, seeds, number)?;
+            let host = minibatch(seeds, number)?;
             let (sample_seconds, gather_seconds) = (host.sample_seconds, host.gather_seconds);
             let batch = Batch::from_host(&uploads, host)?;
             Ok(Staged { batch, ready: uploads.record()?, sample_seconds, gather_seconds })
         })?;
+        // Before the pipeline is left, whose worker may wait for the others: they must hear of a failure here.
+        let mut leaving = AbortGuard { parallel: self.parallel.clone(), problem: None };
+        let result = self.run_prepared(&mut batches, n_batches, observer, sums);
+        match &result {
+            Ok(()) => leaving.parallel = None,
+            Err(error) => leaving.problem = Some(error.to_string()),
+        }
+        drop(leaving);
+        result
+    }
+
+    fn run_prepared(
+        &mut self,
+        batches: &mut Pipeline<Staged<D>>,
+        n_batches: usize,
+        observer: &mut impl Observer<D>,
+        sums: &mut Sums,
+    ) -> Result<()> {
         for index in 0.. {
             let waiting = Instant::now();
             let Some(staged) = batches.next() else { break };
@@ -277,28 +357,71 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
+    /// What makes this PE's part of the batch of given seeds and number.
+    #[allow(clippy::type_complexity)]
+    fn minibatches(
+        &self,
+        sampler: &SamplerConfig,
+    ) -> Result<Box<dyn Fn(&[u32], u64) -> Result<HostBatch<D::Scalar>> + Send + Sync>> {
+        let preparer = self.preparer.clone();
+        if let Some(parallel) = &self.parallel {
+            let share = parallel.minibatches(&preparer, sampler)?;
+            return Ok(Box::new(move |seeds, number| share.minibatch(seeds, number)));
+        }
+        let sampler = preparer.sampler(sampler.clone())?;
+        Ok(Box::new(move |seeds, number| preparer.minibatch(&sampler, seeds, number)))
+    }
+
+    /// Class scores of a batch's seeds; with plans collective.
+    fn forward(&self, tape: &Tape<D>, batch: &Batch<D>) -> Result<Var> {
+        let input = batch.input.on(tape);
+        match &self.parallel {
+            Some(parallel) if !batch.plans.is_empty() => {
+                let between = |i: usize, x| exchange(tape, &parallel.peers, &batch.plans[i], x);
+                self.model.forward_between(tape, &batch.blocks, input, between)
+            }
+            _ => self.model.forward(tape, &batch.blocks, input),
+        }
+    }
+
     /// Forward, backward and optimiser on one batch.
     fn step(&mut self, batch: &Batch<D>, index: u64, n_batches: u64, sums: &mut Sums) -> Result<()> {
         let start = Instant::now();
         let device = &self.device;
-        let n_labelled = batch.labels.iter().filter(|&&l| l != IGNORED).count();
         let number = self.epoch * n_batches + index;
-        let tape = Tape::training(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
-        let logits = self.model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
+        let mut n_labelled = batch.labels.iter().filter(|&&l| l != IGNORED).count() as u64;
+        if let Some(parallel) = &self.parallel {
+            [n_labelled] = parallel.sum([n_labelled])?;
+        }
+        let mut tape =
+            Tape::training(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
+        let together = self.parallel.as_ref().filter(|_| !batch.plans.is_empty());
+        if let Some(parallel) = together {
+            tape = tape.with_peers(Arc::new(parallel.peers.clone()));
+        }
+        let logits = self.forward(&tape, batch)?;
         let labels = device.upload(&batch.labels[..])?;
         let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
-        let loss_value = tape.value(loss).item(device)?.widen_f64();
+        let mut loss_value = tape.value(loss).item(device)?.widen_f64();
+        let scores = tape.value(logits).to_vec(device)?;
+        let predictions = argmax_rows(&scores, self.config.model.n_classes);
+        let mut n_right = predictions.iter().zip(&batch.labels[..]).filter(|(p, l)| p == l).count() as u64;
+        if let Some(parallel) = &self.parallel {
+            loss_value = parallel.sum_loss(loss_value)?;
+            [n_right] = parallel.sum([n_right])?;
+        }
         if !loss_value.is_finite() {
             return Err(Error::Diverged { epoch: self.epoch, batch: index, loss: loss_value });
         }
-        sums.add(
-            &tape.value(logits).to_vec(device)?,
-            self.config.model.n_classes,
-            &batch.labels,
-            loss_value,
-        )?;
-        let statistics = tape.take_statistics();
-        let gradients = tape.backward(loss)?;
+        sums.add(n_labelled, n_right, loss_value);
+        let mut statistics = tape.take_statistics();
+        let mut gradients = tape.backward(loss)?;
+        if let Some(parallel) = &self.parallel {
+            gradients = sum_gradients(device, &parallel.peers, &gradients, self.model.parameters.len())?;
+            if together.is_none() {
+                statistics = average_statistics(device, &parallel.peers, statistics)?;
+            }
+        }
         self.optimizer.step(device, &mut self.model.parameters, &gradients)?;
         self.model.parameters.update_statistics(device, &statistics)?;
         device.synchronize()?;
@@ -320,14 +443,15 @@ impl<D: Device> Trainer<D> {
 
     /// Logits `[vertices.len(), n_classes]` of the present parameters.
     pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
+        if self.parallel.is_some() {
+            return self.predict_together(vertices);
+        }
         let n_classes = self.config.model.n_classes;
         let (device, workers) = (&self.device, self.config.workers);
         let batch_size = self.config.batch_size.unwrap_or(vertices.len().max(1));
         let all = match (self.config.eval, &self.whole) {
             (EvalMode::Sampled, None) => {
-                // Other neighbourhoods than those trained on.
-                let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
-                let sampler = self.preparer.sampler(SamplerConfig { seed, ..self.config.sampler.clone() })?;
+                let sampler = self.preparer.sampler(self.evaluation_sampler())?;
                 return infer_sampled(
                     device,
                     &self.model,
@@ -347,6 +471,41 @@ impl<D: Device> Trainer<D> {
         };
         let row = |&v: &u32| all[v as usize * n_classes..(v as usize + 1) * n_classes].iter().copied();
         Ok(vertices.iter().flat_map(row).collect())
+    }
+}
+
+/// Predictions by several processing elements.
+impl<D: Device> Trainer<D> {
+    /// The training sampler with other neighbourhoods than those trained on.
+    fn evaluation_sampler(&self) -> SamplerConfig {
+        let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
+        SamplerConfig { seed, ..self.config.sampler.clone() }
+    }
+
+    /// Logits of `vertices` on every PE. Over full neighbourhoods all vertices are one batch, in which cooperating PEs
+    /// compute each vertex once a layer.
+    fn predict_together(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
+        let Some(parallel) = &self.parallel else { return Ok(Vec::new()) };
+        let n_classes = self.config.model.n_classes;
+        let mut sampler = self.evaluation_sampler();
+        let mut batch_size = self.config.batch_size.unwrap_or(usize::MAX);
+        if self.config.eval == EvalMode::Full {
+            sampler.method = Method::Full;
+            sampler.fanouts.0.fill(usize::MAX);
+            sampler.per_relation = false;
+            batch_size = usize::MAX;
+        }
+        let minibatch = self.minibatches(&sampler)?;
+        let (mut ids, mut rows) = (Vec::new(), Vec::new());
+        for (number, seeds) in vertices.chunks(batch_size.max(1)).enumerate() {
+            let host = minibatch(seeds, number as u64)?;
+            ids.extend_from_slice(&host.seeds);
+            let batch = Batch::from_host(&self.device, host)?;
+            let tape = Tape::inference(&self.device);
+            let logits = self.forward(&tape, &batch)?;
+            rows.extend(tape.value(logits).to_vec(&self.device)?);
+        }
+        parallel.gather_rows(vertices, &ids, &rows, n_classes)
     }
 }
 

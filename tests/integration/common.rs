@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use cohop::device::{Cpu, Device, Scalar};
+
 /// A path below the folder of shared test data: `$COHOP_SHARED`, else `../shared` beside the repository. Where it is
 /// absent, says so on stderr, and the caller is expected to pass.
 pub fn shared(path: impl AsRef<Path>) -> Option<PathBuf> {
@@ -23,3 +25,47 @@ pub fn shared(path: impl AsRef<Path>) -> Option<PathBuf> {
 pub fn long() -> bool {
     std::env::var_os("COHOP_LONG").is_some_and(|v| v == "1")
 }
+
+/// A device of a kind, new.
+pub trait Fresh: Device {
+    fn fresh() -> Self;
+}
+
+impl<S: Scalar> Fresh for Cpu<S> {
+    fn fresh() -> Self {
+        Cpu::new()
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+impl<S: Scalar> Fresh for cohop::device::Cuda<S> {
+    fn fresh() -> Self {
+        cohop::device::Cuda::new(0).unwrap()
+    }
+}
+
+/// Whether there is a CUDA device (the emulator is one); says so if there is none.
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+pub fn has_cuda() -> bool {
+    match cohop::device::Cuda::<f32>::new(0) {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("SKIPPED: {error}");
+            false
+        }
+    }
+}
+
+/// Calls a function generic over a [`Fresh`] device for every device and scalar.
+macro_rules! on_devices {
+    ($body:ident $(, $argument:expr)*) => {
+        $body::<cohop::device::Cpu<f64>>($($argument),*);
+        $body::<cohop::device::Cpu<f32>>($($argument),*);
+        #[cfg(any(feature = "cuda", feature = "emulate"))]
+        if $crate::common::has_cuda() {
+            $body::<cohop::device::Cuda<f64>>($($argument),*);
+            $body::<cohop::device::Cuda<f32>>($($argument),*);
+        }
+    };
+}
+pub(crate) use on_devices;

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cohop::block::Block;
-use cohop::device::{Cpu, Scalar};
+use cohop::device::{Cpu, FeatureElement, Scalar};
 use cohop::nn::{Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, Parameters, Pass};
 use cohop::tape::{Aggregate, AttentionOptions, Tape};
 use cohop::tensor::Tensor;
 use npyz::npz::NpzArchive;
 
-use crate::common;
+use crate::common::{self, Fresh, on_devices};
 
 struct Golden(PathBuf);
 
@@ -29,7 +29,7 @@ impl Golden {
     }
 
     /// A matrix: leading dimensions of 1 are dropped, the trailing ones of the others joined; transposed if asked for.
-    fn tensor<S: Scalar>(&self, array: &str, transposed: bool) -> Tensor<Cpu<S>> {
+    fn tensor<D: Fresh>(&self, array: &str, transposed: bool) -> Tensor<D> {
         let (shape, values) = self.read::<f64>(array);
         let (rows, cols) = match shape[..] {
             [] | [_] => (1, values.len()),
@@ -37,13 +37,13 @@ impl Golden {
             _ => (shape[0], shape[1..].iter().product()),
         };
         let at = |i: usize| if transposed { values[i % rows * cols + i / rows] } else { values[i] };
-        let host: Vec<S> = (0..values.len()).map(|i| S::from_f64(at(i))).collect();
+        let host: Vec<D::Scalar> = (0..values.len()).map(|i| D::Scalar::from_f64(at(i))).collect();
         let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
-        Tensor::from_slice(&Cpu::new(), rows, cols, &host).unwrap()
+        Tensor::from_slice(&D::fresh(), rows, cols, &host).unwrap()
     }
 
     /// The graph; `without_loops` drops its self-loops, and then in-degrees are known.
-    fn block<S: Scalar>(&self, without_loops: bool) -> Arc<Block<Cpu<S>>> {
+    fn block<D: Fresh>(&self, without_loops: bool) -> Arc<Block<D>> {
         let n_src = self.read::<i64>("n_src").1[0] as usize;
         let n_dst = self.read::<i64>("n_dst").1[0] as usize;
         let (src, dst) = (self.read::<i64>("src").1, self.read::<i64>("dst").1);
@@ -53,7 +53,7 @@ impl Golden {
         let indptr: Vec<u32> =
             (0..=n_dst as i64).map(|t| edges.partition_point(|&(dst, _)| dst < t) as u32).collect();
         let indices: Vec<u32> = edges.iter().map(|&(_, src)| src as u32).collect();
-        let device = Cpu::new();
+        let device = D::fresh();
         let block = Block::from_csr(&device, n_src, &indptr, &indices).unwrap();
         if !without_loops {
             return Arc::new(block);
@@ -63,12 +63,12 @@ impl Golden {
     }
 
     #[track_caller]
-    fn check<S: Scalar>(&self, array: &str, transposed: bool, actual: &Tensor<Cpu<S>>) {
-        let expected = self.tensor::<f64>(array, transposed);
+    fn check<D: Fresh>(&self, array: &str, transposed: bool, actual: &Tensor<D>) {
+        let expected = self.tensor::<Cpu<f64>>(array, transposed);
         assert_eq!(actual.shape(), expected.shape(), "{array}");
         let (actual, expected) =
-            (actual.to_vec(&Cpu::new()).unwrap(), expected.to_vec(&Cpu::<f64>::new()).unwrap());
-        let tolerance = if size_of::<S>() == 4 { 1e-4 } else { 1e-10 };
+            (actual.to_vec(&D::fresh()).unwrap(), expected.to_vec(&Cpu::<f64>::new()).unwrap());
+        let tolerance = if size_of::<D::Scalar>() == 4 { 1e-4 } else { 1e-10 };
         for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
             let difference = (actual.widen_f64() - expected).abs();
             // Some gradients are 0, and 1e-16 there.
@@ -82,13 +82,13 @@ impl Golden {
 type Names = [(&'static str, &'static str, bool)];
 
 /// Compares the output and every gradient of a layer with those of a golden file.
-fn check_layer<S: Scalar>(
+fn check_layer<D: Fresh>(
     name: &str,
     names: &Names,
-    make: impl Fn(&Cpu<S>, &mut Parameters<Cpu<S>>) -> Box<dyn Layer<Cpu<S>>>,
+    make: impl Fn(&D, &mut Parameters<D>) -> Box<dyn Layer<D>>,
 ) {
     let Some(golden) = Golden::open(name) else { return };
-    let device = Cpu::<S>::new();
+    let device = D::fresh();
     let mut parameters = Parameters::new(0);
     let layer = make(&device, &mut parameters);
     for &(ours, theirs, transposed) in names {
@@ -113,13 +113,13 @@ fn check_layer<S: Scalar>(
     }
 }
 
-fn sage<S: Scalar>(name: &str, aggregator: Aggregator) {
+fn sage<D: Fresh>(name: &str, aggregator: Aggregator) {
     let names = [
         ("weight_self", "lin_r.weight", true),
         ("weight_neighbor", "lin_l.weight", true),
         ("bias", "lin_l.bias", false),
     ];
-    check_layer::<S>(name, &names, |device, p| {
+    check_layer::<D>(name, &names, |device, p| {
         Box::new(GraphSage::new(device, p, 0, 5, 4).unwrap().with_aggregator(aggregator))
     });
 }
@@ -129,27 +129,26 @@ fn graph_sage() {
     for (name, aggregator) in
         [("sage_mean", Aggregator::Mean), ("sage_sum", Aggregator::Sum), ("sage_max", Aggregator::Max)]
     {
-        sage::<f64>(name, aggregator);
-        sage::<f32>(name, aggregator);
+        on_devices!(sage, name, aggregator);
     }
 }
 
 const THREE_HEADS: AttentionOptions =
     AttentionOptions { heads: 3, slope: 0.2, self_loop: false, dropout: 0.0 };
 
-fn gat<S: Scalar>(name: &str, heads: Heads) {
+fn gat<D: Fresh>(name: &str, heads: Heads) {
     let names = [
         ("weight", "lin.weight", true),
         ("attention_src", "att_src", false),
         ("attention_dst", "att_dst", false),
         ("bias", "bias", false),
     ];
-    check_layer::<S>(name, &names, |device, p| {
+    check_layer::<D>(name, &names, |device, p| {
         Box::new(Gat::new(device, p, 0, 5, 4, THREE_HEADS, heads).unwrap())
     });
 }
 
-fn gatv2<S: Scalar>(name: &str, heads: Heads) {
+fn gatv2<D: Fresh>(name: &str, heads: Heads) {
     let names = [
         ("weight_src", "lin_l.weight", true),
         ("bias_src", "lin_l.bias", false),
@@ -158,26 +157,22 @@ fn gatv2<S: Scalar>(name: &str, heads: Heads) {
         ("attention", "att", false),
         ("bias", "bias", false),
     ];
-    check_layer::<S>(name, &names, |device, p| {
+    check_layer::<D>(name, &names, |device, p| {
         Box::new(Gatv2::new(device, p, 0, 5, 4, THREE_HEADS, heads).unwrap())
     });
 }
 
 #[test]
 fn attention_layers() {
-    gat::<f64>("gat_concat", Heads::Concatenate);
-    gat::<f32>("gat_concat", Heads::Concatenate);
-    gat::<f64>("gat_mean", Heads::Mean);
-    gat::<f32>("gat_mean", Heads::Mean);
-    gatv2::<f64>("gatv2_concat", Heads::Concatenate);
-    gatv2::<f32>("gatv2_concat", Heads::Concatenate);
-    gatv2::<f64>("gatv2_mean", Heads::Mean);
-    gatv2::<f32>("gatv2_mean", Heads::Mean);
+    on_devices!(gat, "gat_concat", Heads::Concatenate);
+    on_devices!(gat, "gat_mean", Heads::Mean);
+    on_devices!(gatv2, "gatv2_concat", Heads::Concatenate);
+    on_devices!(gatv2, "gatv2_mean", Heads::Mean);
 }
 
 #[test]
 fn gin() {
-    fn run<S: Scalar>() {
+    fn run<D: Fresh>() {
         let names = [
             ("epsilon", "eps", false),
             ("weight_1", "nn.0.weight", true),
@@ -187,33 +182,31 @@ fn gin() {
             ("weight_2", "nn.3.weight", true),
             ("bias_2", "nn.3.bias", false),
         ];
-        check_layer::<S>("gin_batchnorm_train", &names, |device, p| {
+        check_layer::<D>("gin_batchnorm_train", &names, |device, p| {
             Box::new(Gin::new(device, p, 0, 5, 7, 4).unwrap())
         });
     }
-    run::<f64>();
-    run::<f32>();
+    on_devices!(run);
 }
 
 /// There, a self-loop that the graph has is replaced by the added one; here it counts besides, so that they are
 /// removed first.
 #[test]
 fn gcn() {
-    fn run<S: Scalar>() {
+    fn run<D: Fresh>() {
         let names = [("weight", "lin.weight", true), ("bias", "bias", false)];
-        check_layer::<S>("gcn_selfloops", &names, |device, p| {
+        check_layer::<D>("gcn_selfloops", &names, |device, p| {
             Box::new(Gcn::new(device, p, 0, 5, 4, Aggregate::Symmetric).unwrap())
         });
     }
-    run::<f64>();
-    run::<f32>();
+    on_devices!(run);
 }
 
 #[test]
 fn edge_softmax() {
-    fn run<S: Scalar>() {
+    fn run<D: Fresh>() {
         let Some(golden) = Golden::open("edge_softmax") else { return };
-        let device = Cpu::<S>::new();
+        let device = D::fresh();
         let tape = Tape::training(&device, 0);
         let logits = tape.leaf(golden.tensor("param.logits", false));
         let out = tape.edge_softmax(&golden.block(false), logits).unwrap();
@@ -221,6 +214,5 @@ fn edge_softmax() {
         let loss = tape.dot(out, golden.tensor("cotangent", false)).unwrap();
         golden.check("grad.param.logits", false, tape.backward(loss).unwrap().of(logits).unwrap());
     }
-    run::<f64>();
-    run::<f32>();
+    on_devices!(run);
 }

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cohop::block::Block;
-use cohop::device::{Cpu, Scalar, Storage};
+use cohop::device::Scalar;
 use cohop::nn::{Decomposition, Input, Layer, Parameters, Pass, Rgcn};
 use cohop::tape::Tape;
 use cohop::tensor::Tensor;
 use npyz::npz::{NpzArchive, file_name_from_array_name};
 
-use crate::common;
+use crate::common::{self, Fresh, on_devices};
 
 /// Number of relations of the files; relation 2 has no edges.
 const N_RELATIONS: usize = 4;
@@ -56,9 +56,10 @@ fn relative_error<S: Scalar>(found: &[S], expected: &[f64]) -> f64 {
 }
 
 /// Runs our layer on the file's input and parameters, and compares the output and every gradient.
-fn compare<S: Scalar>(golden: &Golden, decomposition: Decomposition, names: &[(&str, &str)], tolerance: f64) {
-    let cpu = Cpu::<S>::new();
-    let narrow = |values: &[f64]| values.iter().map(|&v| S::from_f64(v)).collect::<Vec<S>>();
+fn compare<D: Fresh>(golden: &Golden, decomposition: Decomposition, names: &[(&str, &str)]) {
+    let tolerance = if size_of::<D::Scalar>() == 4 { 1e-4 } else { 1e-6 };
+    let device = D::fresh();
+    let narrow = |values: &[f64]| values.iter().map(|&v| D::Scalar::from_f64(v)).collect::<Vec<D::Scalar>>();
     let (n_dst, n_src) = (golden.number("n_dst"), golden.number("n_src"));
     let mut indptr = vec![0u32; n_dst + 1];
     golden.whole["dst"].iter().for_each(|&t| indptr[t as usize + 1] += 1);
@@ -66,14 +67,14 @@ fn compare<S: Scalar>(golden: &Golden, decomposition: Decomposition, names: &[(&
     let indices: Vec<u32> = golden.whole["src"].iter().map(|&s| s as u32).collect();
     let types: Vec<u16> = golden.whole["edge_type"].iter().map(|&r| r as u16).collect();
     assert!(!types.contains(&2), "a relation without edges");
-    let block = Block::from_csr(&cpu, n_src, &indptr, &indices).unwrap();
-    let block = Arc::new(block.with_edge_types(cpu.upload(&types).unwrap()).unwrap());
+    let block = Block::from_csr(&device, n_src, &indptr, &indices).unwrap();
+    let block = Arc::new(block.with_edge_types(device.upload(&types).unwrap()).unwrap());
 
     let x = &golden.floats["x_src"];
     let (in_dim, out_dim) = (x.len() / n_src, golden.floats["out"].len() / n_dst);
     let mut parameters = Parameters::new(0);
     let layer =
-        Rgcn::new(&cpu, &mut parameters, 0, N_RELATIONS, [in_dim, out_dim], decomposition, false).unwrap();
+        Rgcn::new(&device, &mut parameters, 0, N_RELATIONS, [in_dim, out_dim], decomposition, false).unwrap();
     let ids: Vec<_> = names
         .iter()
         .map(|&(ours, theirs)| (parameters.find(&format!("layers.0.{ours}")).unwrap(), theirs))
@@ -82,19 +83,20 @@ fn compare<S: Scalar>(golden: &Golden, decomposition: Decomposition, names: &[(&
     for &(id, theirs) in &ids {
         let [rows, cols] = parameters.get(id).value.shape();
         let value = narrow(&golden.floats[&format!("param.{theirs}")]);
-        parameters.set(id, Tensor::from_slice(&cpu, rows, cols, &value).unwrap()).unwrap();
+        parameters.set(id, Tensor::from_slice(&device, rows, cols, &value).unwrap()).unwrap();
     }
 
-    let tape = Tape::training(&cpu, 0);
-    let leaf = tape.leaf(Tensor::from_slice(&cpu, n_src, in_dim, &narrow(x)).unwrap());
+    let tape = Tape::training(&device, 0);
+    let leaf = tape.leaf(Tensor::from_slice(&device, n_src, in_dim, &narrow(x)).unwrap());
     let pass = Pass { tape: &tape, parameters: &parameters };
     let out = layer.forward(&pass, &block, &Input::Dense(leaf)).unwrap();
-    let error = relative_error(&tape.value(out).to_vec(&cpu).unwrap(), &golden.floats["out"]);
+    let error = relative_error(&tape.value(out).to_vec(&device).unwrap(), &golden.floats["out"]);
     assert!(error <= tolerance, "output: {error:e}");
-    let cotangent = Tensor::from_slice(&cpu, n_dst, out_dim, &narrow(&golden.floats["cotangent"])).unwrap();
+    let cotangent =
+        Tensor::from_slice(&device, n_dst, out_dim, &narrow(&golden.floats["cotangent"])).unwrap();
     let loss = tape.dot(out, cotangent).unwrap();
     let gradients = tape.backward(loss).unwrap();
-    let of = |gradient: Option<&Tensor<Cpu<S>>>| gradient.unwrap().to_vec(&cpu).unwrap();
+    let of = |gradient: Option<&Tensor<D>>| gradient.unwrap().to_vec(&device).unwrap();
     let error = relative_error(&of(gradients.of(leaf)), &golden.floats["grad.x_src"]);
     assert!(error <= tolerance, "gradient of x: {error:e}");
     for &(id, theirs) in &ids {
@@ -109,8 +111,7 @@ fn check(file: &str, decomposition: Decomposition, weights: &[(&str, &str)]) {
     let golden = Golden::read(&path);
     let names: Vec<(&str, &str)> =
         weights.iter().copied().chain([("root", "root"), ("bias", "bias")]).collect();
-    compare::<f64>(&golden, decomposition, &names, 1e-6);
-    compare::<f32>(&golden, decomposition, &names, 1e-4);
+    on_devices!(compare, &golden, decomposition, &names);
 }
 
 #[test]

@@ -8,8 +8,8 @@ const FLOORS: &[&[&str]] = &[
     &["error", "rng", "array"],
     &["graph", "device"],
     &["pattern", "block", "tensor", "tape", "data"],
-    &["sample"],
-    &["nn"],
+    &["sample", "comm", "cache"],
+    &["nn", "coop"],
     &["train"],
     &["cli"],
 ];

@@ -5,6 +5,8 @@ mod attention;
 mod auc;
 mod command_line;
 mod common;
+mod cooperation;
+mod cuda;
 mod embedding;
 mod golden_kernels;
 mod golden_layers;

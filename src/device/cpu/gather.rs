@@ -3,15 +3,16 @@
 //! Bound by memory: a row is read once and written once. Rows go to tasks in equal numbers; a row further on is
 //! prefetched, as the hardware cannot guess where it is.
 
-use std::any::TypeId;
 use std::ops::Range;
 
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::parallel::{TASK_ELEMENTS, add_assign, check_index, for_rows, prefetch, vectorized};
+use super::parallel::{
+    Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, prefetch, vectorized,
+};
 use crate::device::{
-    Cpu, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add,
+    Cpu, Dtype, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add,
 };
 use crate::error::Result;
 
@@ -26,17 +27,7 @@ impl<S: Scalar> Gather for Cpu<S> {
         check_gather(&table, n_table, &index, &out)?;
         check_index("index", index, n_table)?;
         let (data, dim) = (out.data, out.cols);
-        if let Some(table) = cast::<E, S>(table) {
-            gather_rows(table, index, data, dim, |row, out| out.copy_from_slice(row));
-        } else if let (Some(table), true) = (cast::<E, f16>(table), is::<S, f32>()) {
-            gather_rows(table, index, bytemuck::cast_slice_mut(data), dim, widen_f16);
-        } else if let (Some(table), true) = (cast::<E, bf16>(table), is::<S, f32>()) {
-            gather_rows(table, index, bytemuck::cast_slice_mut(data), dim, widen_bf16);
-        } else {
-            gather_rows(table, index, data, dim, |row, out| {
-                out.iter_mut().zip(row).for_each(|(out, value)| *out = S::from_f64(value.widen_f64()));
-            });
-        }
+        gather_rows(table, index, data, dim, widen_row::<E, S>);
         Ok(())
     }
 
@@ -78,16 +69,6 @@ impl<S: Scalar> Gather for Cpu<S> {
 /// How many rows ahead a row is prefetched.
 const PREFETCH_ROWS: usize = 4;
 
-/// Whether two types are the same.
-fn is<A: 'static, B: 'static>() -> bool {
-    TypeId::of::<A>() == TypeId::of::<B>()
-}
-
-/// `slice` as a slice of `B`, if that is what it is.
-fn cast<A: Element, B: Element>(slice: &[A]) -> Option<&[B]> {
-    is::<A, B>().then(|| bytemuck::cast_slice(slice))
-}
-
 /// `convert(table[index[i], :], out[i, :])`; all of `index` is in range.
 #[inline(always)]
 fn gather_rows<E: Element, S: Element>(
@@ -111,6 +92,78 @@ fn gather_rows<E: Element, S: Element>(
             },
         );
     });
+}
+
+/// A row to be copied: `out[to, :] = table[from, :]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RowCopy {
+    pub to: u32,
+    pub from: u32,
+}
+
+/// `convert(table[from, :], out[to, :])` for each of `copies`, which ascend in `to` without repeats; all rows are in
+/// range. The other rows of `out` are left alone.
+#[inline(always)]
+pub(crate) fn copy_rows<E: Element, T: Element>(
+    table: &[E],
+    copies: &[RowCopy],
+    out: &mut [T],
+    dim: usize,
+    convert: impl Fn(&[E], &mut [T]) + Sync,
+) {
+    debug_assert!(copies.is_sorted_by(|a, b| a.to < b.to));
+    if dim == 0 {
+        return;
+    }
+    let targets = Targets { copies, first: 0, data: out, dim };
+    for_parts(&Even(dim), 0..copies.len(), targets, &|_, targets: Targets<'_, T>| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let Targets { copies, first, data, .. } = targets;
+                for (k, copy) in copies.iter().enumerate() {
+                    if let Some(later) = copies.get(k + PREFETCH_ROWS) {
+                        prefetch(&table[later.from as usize * dim..][..dim]);
+                    }
+                    let row = &table[copy.from as usize * dim..][..dim];
+                    convert(row, &mut data[(copy.to as usize - first) * dim..][..dim]);
+                }
+            },
+        );
+    });
+}
+
+/// Rows of a matrix from row `first` on, some of which are written: items are copies.
+struct Targets<'a, T> {
+    copies: &'a [RowCopy],
+    first: usize,
+    data: &'a mut [T],
+    dim: usize,
+}
+
+impl<T: Send> Split for Targets<'_, T> {
+    fn split(self, at: usize) -> (Self, Self) {
+        let Targets { copies, first, data, dim } = self;
+        let (head_copies, tail_copies) = copies.split_at(at);
+        let cut = tail_copies.first().map_or(data.len(), |copy| (copy.to as usize - first) * dim);
+        let (head, tail) = data.split_at_mut(cut);
+        let tail_first = first + cut / dim;
+        (
+            Targets { copies: head_copies, first, data: head, dim },
+            Targets { copies: tail_copies, first: tail_first, data: tail, dim },
+        )
+    }
+}
+
+/// `out[i] = row[i]`, widened (to `f64`, or exactly to `f32`; `f64` is rounded to `f32`).
+#[inline(always)]
+pub(crate) fn widen_row<E: FeatureElement, S: Scalar>(row: &[E], out: &mut [S]) {
+    match (E::DTYPE, S::DTYPE) {
+        (Dtype::F32, Dtype::F32) | (Dtype::F64, Dtype::F64) => out.copy_from_slice(bytemuck::cast_slice(row)),
+        (Dtype::F16, Dtype::F32) => widen_f16(bytemuck::cast_slice(row), bytemuck::cast_slice_mut(out)),
+        (Dtype::Bf16, Dtype::F32) => widen_bf16(bytemuck::cast_slice(row), bytemuck::cast_slice_mut(out)),
+        _ => out.iter_mut().zip(row).for_each(|(out, value)| *out = S::from_f64(value.widen_f64())),
+    }
 }
 
 /// Exact. In integer and float operations that every vector unit has, rather than one conversion instruction that some
@@ -147,6 +200,23 @@ fn widen_bf16(row: &[bf16], out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copied_rows_go_where_they_belong_and_others_stay() {
+        let dim = 100;
+        let table: Vec<f32> = (0..1000 * dim).map(|i| i as f32).collect();
+        let copies: Vec<RowCopy> =
+            (0..2000).filter(|i| i % 3 != 0).map(|i| RowCopy { to: i, from: i * 7 % 1000 }).collect();
+        let mut out = vec![-1f32; 2000 * dim];
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        pool.install(|| copy_rows(&table, &copies, &mut out, dim, widen_row::<f32, f32>));
+        for (i, row) in out.chunks(dim).enumerate() {
+            let from = i * 7 % 1000;
+            let copied = i % 3 != 0 && row == &table[from * dim..][..dim];
+            assert!(copied || i % 3 == 0 && row == vec![-1.0; dim], "row {i}");
+        }
+        copy_rows::<f32, f32>(&[], &copies, &mut [], 0, widen_row);
+    }
 
     #[test]
     fn every_half_widens_exactly() {

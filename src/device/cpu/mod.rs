@@ -24,6 +24,7 @@ use crate::error::{Result, check_length};
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
+pub(crate) use gather::{RowCopy, copy_rows, widen_row};
 pub(crate) use sample::{LaborPeers, share};
 
 /// The CPU, computing in `f32` or `f64`. Clones share one memory pool.

@@ -23,8 +23,9 @@ use self::pick::Pick;
 use self::prefetch::prefetch;
 use self::relabel::Relabel;
 use crate::device::cpu::CpuBuffer;
+use crate::device::sample::{check_edges, check_method, no_vertex, repeated, source_stream};
 use crate::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
-use crate::error::{Error, Result, check_length};
+use crate::error::{Result, check_length};
 use crate::graph::{Graph, InEdges};
 use crate::rng::{Purpose, Variates};
 
@@ -35,9 +36,6 @@ const GROUP_ROWS: usize = 64;
 /// How far ahead, in destinations, offsets and then rows are asked for.
 const OFFSETS_AHEAD: usize = 16;
 const ROWS_AHEAD: usize = 4;
-
-/// The most edges of a block: `indptr` is 32-bit.
-const MAX_EDGES: u64 = u32::MAX as u64;
 
 /// Workspaces that no thread is using.
 #[derive(Default)]
@@ -163,56 +161,11 @@ struct Job<'a> {
 
 /// Everything that can be wrong but for repeated destinations, which relabelling finds.
 fn check(graph: InEdges<'_>, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> Result<()> {
-    let method = spec.method;
-    if spec.per_relation {
-        check_per_relation(graph, method)?;
-    }
+    check_method(graph.edge_type.is_some(), graph.edge_weight.is_some(), spec, variates)?;
     let n_vertices = graph.n_vertices;
-    if let Some(position) = dst.iter().position(|&vertex| vertex as usize >= n_vertices) {
-        return Err(Error::IndexOutOfRange {
-            array: "dst",
-            position: position as u64,
-            value: i64::from(dst[position]),
-            limit: n_vertices as u64,
-        });
-    }
-    let independent_only = match method {
-        Method::Neighbor { weighted: true, .. } if graph.edge_weight.is_none() => {
-            return Err(Error::invalid("method", "weighted sampling", "a graph with edge weights"));
-        }
-        Method::Neighbor { weighted: true, .. } => Some("weighted sampling"),
-        Method::Neighbor { replace: true, .. } => Some("sampling with replacement"),
-        Method::Walk { walks, length, restart } => {
-            if walks.checked_mul(length).is_none() {
-                let steps = u64::from(walks) * u64::from(length);
-                return Err(Error::TooLarge { what: "a vertex's walks", count: steps, limit: MAX_EDGES });
-            }
-            if !(0.0..=1.0).contains(&restart) {
-                return Err(Error::invalid("restart", restart, "a probability between 0 and 1"));
-            }
-            Some("random walks")
-        }
-        Method::Full | Method::Neighbor { .. } | Method::Labor { .. } => None,
-    };
-    match independent_only {
-        Some(what) if variates.is_dependent() => {
-            Err(Error::invalid("kappa", format!("{what} with dependent minibatches"), "kappa 1 or inf"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// `Ok` if a fanout can be that of each relation.
-fn check_per_relation(graph: InEdges<'_>, method: Method) -> Result<()> {
-    if graph.edge_type.is_none() {
-        return Err(Error::invalid("per_relation", "set", "a graph with edge types"));
-    }
-    match method {
-        Method::Full | Method::Neighbor { replace: false, weighted: false } => Ok(()),
-        _ => {
-            let expected = "neighbour sampling without replacement or weights, or full neighbourhoods";
-            Err(Error::invalid("method", format!("{method:?} with a fanout per relation"), expected))
-        }
+    match dst.iter().position(|&vertex| vertex as usize >= n_vertices) {
+        Some(position) => Err(no_vertex(position as u64, dst[position], n_vertices)),
+        None => Ok(()),
     }
 }
 
@@ -277,11 +230,6 @@ fn convert<S: Scalar>(cpu: &Cpu<S>, weight: &[f64]) -> Result<CpuBuffer<S>> {
         *out = S::from_f64(value);
     }
     Ok(buffer)
-}
-
-/// The stream of LABOR's variates.
-fn source_stream(layer: u32, layer_dependent: bool) -> u64 {
-    Purpose::Source.stream(if layer_dependent { 0 } else { layer })
 }
 
 /// Optimises LABOR's probabilities; returns how many positions were given.
@@ -392,11 +340,7 @@ impl Lists {
             }
             let position = position as u32;
             if relabel.position(vertex, position) != position {
-                return Err(Error::invalid(
-                    "dst",
-                    format!("vertex {vertex} at position {position} and before"),
-                    "ids without repeats",
-                ));
+                return Err(repeated(u64::from(position), vertex));
             }
         }
         Ok(())
@@ -495,13 +439,6 @@ impl Lists {
         }));
         self.n_src = n_src;
     }
-}
-
-fn check_edges(n_edges: u64) -> Result<()> {
-    if n_edges <= MAX_EDGES {
-        return Ok(());
-    }
-    Err(Error::TooLarge { what: "a block's edge list", count: n_edges, limit: MAX_EDGES })
 }
 
 #[cfg(test)]

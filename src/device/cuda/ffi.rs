@@ -22,6 +22,7 @@ impl cohop_array {
     pub const COHOP_ARRAY_PERMUTATION: cohop_array = cohop_array(4);
     pub const COHOP_ARRAY_DST: cohop_array = cohop_array(5);
     pub const COHOP_ARRAY_ASCENDING: cohop_array = cohop_array(6);
+    pub const COHOP_ARRAY_INDPTR: cohop_array = cohop_array(7);
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -52,6 +53,74 @@ impl cohop_activation {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_activation(pub ::std::os::raw::c_uint);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_messages {
+    pub n_rows: u64,
+    pub n_edge: u64,
+    pub indptr: *const u32,
+    pub indices: *const u32,
+    pub edge: *const u32,
+    pub n_own: u64,
+    pub heads: u64,
+    pub dim: u64,
+    pub slope: f64,
+    pub vertices: *const u32,
+    pub threshold: u32,
+    pub scale: f64,
+    pub seed: u64,
+    pub stream_number: u64,
+    pub hubs: *mut u32,
+    pub records: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_messages"][::std::mem::size_of::<cohop_messages>() - 128usize];
+    ["Alignment of cohop_messages"][::std::mem::align_of::<cohop_messages>() - 8usize];
+    ["Offset of field: cohop_messages::n_rows"][::std::mem::offset_of!(cohop_messages, n_rows) - 0usize];
+    ["Offset of field: cohop_messages::n_edge"][::std::mem::offset_of!(cohop_messages, n_edge) - 8usize];
+    ["Offset of field: cohop_messages::indptr"][::std::mem::offset_of!(cohop_messages, indptr) - 16usize];
+    ["Offset of field: cohop_messages::indices"][::std::mem::offset_of!(cohop_messages, indices) - 24usize];
+    ["Offset of field: cohop_messages::edge"][::std::mem::offset_of!(cohop_messages, edge) - 32usize];
+    ["Offset of field: cohop_messages::n_own"][::std::mem::offset_of!(cohop_messages, n_own) - 40usize];
+    ["Offset of field: cohop_messages::heads"][::std::mem::offset_of!(cohop_messages, heads) - 48usize];
+    ["Offset of field: cohop_messages::dim"][::std::mem::offset_of!(cohop_messages, dim) - 56usize];
+    ["Offset of field: cohop_messages::slope"][::std::mem::offset_of!(cohop_messages, slope) - 64usize];
+    ["Offset of field: cohop_messages::vertices"][::std::mem::offset_of!(cohop_messages, vertices) - 72usize];
+    ["Offset of field: cohop_messages::threshold"]
+        [::std::mem::offset_of!(cohop_messages, threshold) - 80usize];
+    ["Offset of field: cohop_messages::scale"][::std::mem::offset_of!(cohop_messages, scale) - 88usize];
+    ["Offset of field: cohop_messages::seed"][::std::mem::offset_of!(cohop_messages, seed) - 96usize];
+    ["Offset of field: cohop_messages::stream_number"]
+        [::std::mem::offset_of!(cohop_messages, stream_number) - 104usize];
+    ["Offset of field: cohop_messages::hubs"][::std::mem::offset_of!(cohop_messages, hubs) - 112usize];
+    ["Offset of field: cohop_messages::records"][::std::mem::offset_of!(cohop_messages, records) - 120usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_gat_saved {
+    pub z: *const ::std::os::raw::c_void,
+    pub score_src: *const ::std::os::raw::c_void,
+    pub score_dst: *const ::std::os::raw::c_void,
+    pub max: *const ::std::os::raw::c_void,
+    pub sum: *const ::std::os::raw::c_void,
+    pub out: *const ::std::os::raw::c_void,
+    pub dout: *const ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_gat_saved"][::std::mem::size_of::<cohop_gat_saved>() - 56usize];
+    ["Alignment of cohop_gat_saved"][::std::mem::align_of::<cohop_gat_saved>() - 8usize];
+    ["Offset of field: cohop_gat_saved::z"][::std::mem::offset_of!(cohop_gat_saved, z) - 0usize];
+    ["Offset of field: cohop_gat_saved::score_src"]
+        [::std::mem::offset_of!(cohop_gat_saved, score_src) - 8usize];
+    ["Offset of field: cohop_gat_saved::score_dst"]
+        [::std::mem::offset_of!(cohop_gat_saved, score_dst) - 16usize];
+    ["Offset of field: cohop_gat_saved::max"][::std::mem::offset_of!(cohop_gat_saved, max) - 24usize];
+    ["Offset of field: cohop_gat_saved::sum"][::std::mem::offset_of!(cohop_gat_saved, sum) - 32usize];
+    ["Offset of field: cohop_gat_saved::out"][::std::mem::offset_of!(cohop_gat_saved, out) - 40usize];
+    ["Offset of field: cohop_gat_saved::dout"][::std::mem::offset_of!(cohop_gat_saved, dout) - 48usize];
+};
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct cohop_relation_groups {
@@ -127,6 +196,132 @@ const _: () = {
     ["Offset of field: cohop_adam::rate"][::std::mem::offset_of!(cohop_adam, rate) - 56usize];
     ["Offset of field: cohop_adam::correction2"][::std::mem::offset_of!(cohop_adam, correction2) - 64usize];
 };
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_graph {
+    pub n_vertices: u64,
+    pub indptr: *const u64,
+    pub indices: *const u32,
+    pub edge_type: *const u16,
+    pub edge_weight: *const f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_graph"][::std::mem::size_of::<cohop_graph>() - 40usize];
+    ["Alignment of cohop_graph"][::std::mem::align_of::<cohop_graph>() - 8usize];
+    ["Offset of field: cohop_graph::n_vertices"][::std::mem::offset_of!(cohop_graph, n_vertices) - 0usize];
+    ["Offset of field: cohop_graph::indptr"][::std::mem::offset_of!(cohop_graph, indptr) - 8usize];
+    ["Offset of field: cohop_graph::indices"][::std::mem::offset_of!(cohop_graph, indices) - 16usize];
+    ["Offset of field: cohop_graph::edge_type"][::std::mem::offset_of!(cohop_graph, edge_type) - 24usize];
+    ["Offset of field: cohop_graph::edge_weight"][::std::mem::offset_of!(cohop_graph, edge_weight) - 32usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_variates {
+    pub first: u64,
+    pub second: u64,
+    pub cos: f64,
+    pub sin: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_variates"][::std::mem::size_of::<cohop_variates>() - 32usize];
+    ["Alignment of cohop_variates"][::std::mem::align_of::<cohop_variates>() - 8usize];
+    ["Offset of field: cohop_variates::first"][::std::mem::offset_of!(cohop_variates, first) - 0usize];
+    ["Offset of field: cohop_variates::second"][::std::mem::offset_of!(cohop_variates, second) - 8usize];
+    ["Offset of field: cohop_variates::cos"][::std::mem::offset_of!(cohop_variates, cos) - 16usize];
+    ["Offset of field: cohop_variates::sin"][::std::mem::offset_of!(cohop_variates, sin) - 24usize];
+};
+pub const COHOP_FOUND_OUT_OF_RANGE: _bindgen_ty_2 = 0;
+pub const COHOP_FOUND_REPEATED: _bindgen_ty_2 = 1;
+pub const COHOP_FOUND_HUBS: _bindgen_ty_2 = 2;
+pub const COHOP_FOUND_KEPT: _bindgen_ty_2 = 3;
+pub const COHOP_FOUND_SCRATCH: _bindgen_ty_2 = 4;
+pub const COHOP_FOUND_NEW: _bindgen_ty_2 = 5;
+pub const COHOP_FOUND_EXPECTED: _bindgen_ty_2 = 6;
+pub const COHOP_FOUND_ENTRIES: _bindgen_ty_2 = 8;
+pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+pub const COHOP_HUB_DEGREE: _bindgen_ty_3 = 4096;
+pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_rows {
+    pub n: u64,
+    pub vertex: *const u32,
+    pub start: *mut u64,
+    pub degree: *mut u32,
+    pub hub: *mut u32,
+    pub found: *mut u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_rows"][::std::mem::size_of::<cohop_rows>() - 48usize];
+    ["Alignment of cohop_rows"][::std::mem::align_of::<cohop_rows>() - 8usize];
+    ["Offset of field: cohop_rows::n"][::std::mem::offset_of!(cohop_rows, n) - 0usize];
+    ["Offset of field: cohop_rows::vertex"][::std::mem::offset_of!(cohop_rows, vertex) - 8usize];
+    ["Offset of field: cohop_rows::start"][::std::mem::offset_of!(cohop_rows, start) - 16usize];
+    ["Offset of field: cohop_rows::degree"][::std::mem::offset_of!(cohop_rows, degree) - 24usize];
+    ["Offset of field: cohop_rows::hub"][::std::mem::offset_of!(cohop_rows, hub) - 32usize];
+    ["Offset of field: cohop_rows::found"][::std::mem::offset_of!(cohop_rows, found) - 40usize];
+};
+impl cohop_count_rule {
+    pub const COHOP_COUNT_ALL: cohop_count_rule = cohop_count_rule(0);
+    pub const COHOP_COUNT_AT_MOST: cohop_count_rule = cohop_count_rule(1);
+    pub const COHOP_COUNT_DRAWS: cohop_count_rule = cohop_count_rule(2);
+    pub const COHOP_COUNT_WORDS: cohop_count_rule = cohop_count_rule(3);
+    pub const COHOP_COUNT_WORDS_ABOVE: cohop_count_rule = cohop_count_rule(4);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_count_rule(pub ::std::os::raw::c_uint);
+pub const COHOP_SUBSET_MAX_FANOUT: _bindgen_ty_4 = 128;
+pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
+impl cohop_key {
+    pub const COHOP_KEY_EDGE: cohop_key = cohop_key(0);
+    pub const COHOP_KEY_SOURCE: cohop_key = cohop_key(1);
+    pub const COHOP_KEY_WEIGHTED: cohop_key = cohop_key(2);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_key(pub ::std::os::raw::c_uint);
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct cohop_labor {
+    pub n_slots: u64,
+    pub id: *mut u32,
+    pub word: *mut u32,
+    pub pi: *mut f64,
+    pub largest: *mut f64,
+    pub scale: *mut f64,
+    pub offsets: *const u64,
+    pub slot: *mut u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_labor"][::std::mem::size_of::<cohop_labor>() - 64usize];
+    ["Alignment of cohop_labor"][::std::mem::align_of::<cohop_labor>() - 8usize];
+    ["Offset of field: cohop_labor::n_slots"][::std::mem::offset_of!(cohop_labor, n_slots) - 0usize];
+    ["Offset of field: cohop_labor::id"][::std::mem::offset_of!(cohop_labor, id) - 8usize];
+    ["Offset of field: cohop_labor::word"][::std::mem::offset_of!(cohop_labor, word) - 16usize];
+    ["Offset of field: cohop_labor::pi"][::std::mem::offset_of!(cohop_labor, pi) - 24usize];
+    ["Offset of field: cohop_labor::largest"][::std::mem::offset_of!(cohop_labor, largest) - 32usize];
+    ["Offset of field: cohop_labor::scale"][::std::mem::offset_of!(cohop_labor, scale) - 40usize];
+    ["Offset of field: cohop_labor::offsets"][::std::mem::offset_of!(cohop_labor, offsets) - 48usize];
+    ["Offset of field: cohop_labor::slot"][::std::mem::offset_of!(cohop_labor, slot) - 56usize];
+};
+impl cohop_draw {
+    pub const COHOP_DRAW_UNIFORM: cohop_draw = cohop_draw(0);
+    pub const COHOP_DRAW_UNIFORM_OPEN: cohop_draw = cohop_draw(1);
+    pub const COHOP_DRAW_BOUNDED: cohop_draw = cohop_draw(2);
+    pub const COHOP_DRAW_VARIATE: cohop_draw = cohop_draw(3);
+    pub const COHOP_DRAW_LN: cohop_draw = cohop_draw(4);
+    pub const COHOP_DRAW_EXP: cohop_draw = cohop_draw(5);
+    pub const COHOP_DRAW_NORMAL_CDF: cohop_draw = cohop_draw(6);
+    pub const COHOP_DRAW_NORMAL_QUANTILE: cohop_draw = cohop_draw(7);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_draw(pub ::std::os::raw::c_uint);
 unsafe extern "C" {
     pub fn cohop_device_count(count: *mut i32) -> i32;
     pub fn cohop_error_name(code: i32) -> *const ::std::os::raw::c_char;
@@ -350,6 +545,135 @@ unsafe extern "C" {
         add: bool,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_attention_segments(n_edge: u64) -> u64;
+    pub fn cohop_gat(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z: *const ::std::os::raw::c_void,
+        score_src: *const ::std::os::raw::c_void,
+        score_dst: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        max: *mut ::std::os::raw::c_void,
+        sum: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gat_backward(
+        scalar: cohop_dtype,
+        transpose: *const cohop_messages,
+        n_dst: u64,
+        saved: *const cohop_gat_saved,
+        stats: *mut ::std::os::raw::c_void,
+        dz: *mut ::std::os::raw::c_void,
+        dscore_src: *mut ::std::os::raw::c_void,
+        dscore_dst_own: *mut ::std::os::raw::c_void,
+        dscore_edge: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        max: *mut ::std::os::raw::c_void,
+        sum: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2_backward_destinations(
+        scalar: cohop_dtype,
+        a: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        max: *const ::std::os::raw::c_void,
+        sum: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        totals: *mut ::std::os::raw::c_void,
+        dz_dst: *mut ::std::os::raw::c_void,
+        dattention: *mut ::std::os::raw::c_void,
+        messages: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_gatv2_backward_sources(
+        scalar: cohop_dtype,
+        transpose: *const cohop_messages,
+        z_src: *const ::std::os::raw::c_void,
+        z_dst: *const ::std::os::raw::c_void,
+        attention: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        messages: *const ::std::os::raw::c_void,
+        dz_src: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_edge_softmax_segments(n_edge: u64) -> u64;
+    pub fn cohop_edge_softmax(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        indptr: *const u32,
+        x: *const ::std::os::raw::c_void,
+        hubs: *mut u32,
+        records: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_edge_softmax_backward(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        indptr: *const u32,
+        y: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        hubs: *mut u32,
+        records: *mut ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_invert_permutation(
+        n: u64,
+        permutation: *const u32,
+        out: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        x: *const ::std::os::raw::c_void,
+        a: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot_backward_input(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        a: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_head_dot_parts(rows: u64) -> u64;
+    pub fn cohop_head_dot_backward_vector(
+        scalar: cohop_dtype,
+        rows: u64,
+        heads: u64,
+        dim: u64,
+        x: *const ::std::os::raw::c_void,
+        dout: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        da: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_group_relations_bytes(n_edge: u64) -> u64;
     pub fn cohop_sort_relations(
         n_dst: u64,
@@ -527,6 +851,274 @@ unsafe extern "C" {
         grad: *const ::std::os::raw::c_void,
         velocity: *mut ::std::os::raw::c_void,
         parameter: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_rows(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        table: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_count(
+        rows: cohop_rows,
+        rule: cohop_count_rule,
+        fanout: u64,
+        offsets: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_offsets_bytes(n: u64) -> u64;
+    pub fn cohop_sample_offsets(
+        n: u64,
+        offsets: *mut u64,
+        scratch: *mut ::std::os::raw::c_void,
+        total: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_indptr(
+        n: u64,
+        offsets: *const u64,
+        indptr: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_all(
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_subset(
+        rows: cohop_rows,
+        indptr: *const u32,
+        seed: u64,
+        layer: u32,
+        fanout: u64,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_sort_bytes(n_edge: u64) -> u64;
+    pub fn cohop_sample_subset_sorted(
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        seed: u64,
+        layer: u32,
+        fanout: u64,
+        place_bits: u32,
+        key: *mut u64,
+        sorted: *mut u64,
+        order: *mut u32,
+        repeated: *mut u8,
+        scratch: *mut ::std::os::raw::c_void,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_running_sums(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        word_offsets: *const u64,
+        running: *mut f64,
+        row_sum: *mut f64,
+        row_last: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_draws(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        seed: u64,
+        layer: u32,
+        word_offsets: *const u64,
+        running: *const f64,
+        row_sum: *const f64,
+        row_last: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_sort_rows(
+        n: u64,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_sort_long_rows(
+        rows: cohop_rows,
+        indptr: *const u32,
+        n_edge: u64,
+        place_bits: u32,
+        key: *mut u64,
+        sorted: *mut u64,
+        order: *mut u32,
+        scratch: *mut ::std::os::raw::c_void,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_count_weighted(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        draws: bool,
+        counts: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_smallest(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        indptr: *const u32,
+        variates: cohop_variates,
+        stream_number: u64,
+        key: cohop_key,
+        fanout: u64,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_mark_relations(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        variates: cohop_variates,
+        stream_number: u64,
+        fanout: u64,
+        word_offsets: *const u64,
+        kept: *mut u32,
+        counts: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_marked(
+        rows: cohop_rows,
+        indptr: *const u32,
+        fanout: u64,
+        word_offsets: *const u64,
+        kept: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor0(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        variates: cohop_variates,
+        stream_number: u64,
+        fanout: u64,
+        counts: *mut u64,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_gather(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        n_in_edges: u64,
+        variates: cohop_variates,
+        stream_number: u64,
+        labor: cohop_labor,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_solve(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_poisson(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        counts: *mut u64,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_smallest(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        indptr: *const u32,
+        edge_id: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_labor_weights(
+        scalar: cohop_dtype,
+        graph: cohop_graph,
+        rows: cohop_rows,
+        fanout: u64,
+        labor: cohop_labor,
+        indptr: *const u32,
+        edge_id: *const u64,
+        weight: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_walks(
+        graph: cohop_graph,
+        rows: cohop_rows,
+        first_row: u64,
+        n_rows: u64,
+        seed: u64,
+        layer: u32,
+        walks: u32,
+        length: u32,
+        restart: f64,
+        most: u64,
+        key: *mut u64,
+        sorted: *mut u64,
+        times: *mut u32,
+        scratch: *mut ::std::os::raw::c_void,
+        vertex: *mut u32,
+        visits: *mut u32,
+        counts: *mut u64,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_walk_neighbors(
+        scalar: cohop_dtype,
+        n: u64,
+        most: u64,
+        indptr: *const u32,
+        vertex: *const u32,
+        visits: *const u32,
+        source: *mut u32,
+        weight: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_draw(
+        draw: cohop_draw,
+        variates: cohop_variates,
+        stream_number: u64,
+        n: u64,
+        parameter: *const u64,
+        out: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relabel_bytes(n_edge: u64) -> u64;
+    pub fn cohop_relabel_find(
+        graph: cohop_graph,
+        n_dst: u64,
+        dst: *const u32,
+        n_edge: u64,
+        edge_id: *const u64,
+        source: *mut u32,
+        first: *mut u32,
+        rank: *mut u32,
+        n_slots: u64,
+        table: *mut u64,
+        edge_type: *mut u16,
+        scratch: *mut ::std::os::raw::c_void,
+        n_new: *mut u64,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_relabel_finish(
+        n_dst: u64,
+        dst: *const u32,
+        n_edge: u64,
+        source: *const u32,
+        first: *const u32,
+        rank: *const u32,
+        src: *mut u32,
+        indices: *mut u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
 }

@@ -273,6 +273,7 @@ impl Status {
             ffi::cohop_array::COHOP_ARRAY_EDGE_TYPE => "edge_type",
             ffi::cohop_array::COHOP_ARRAY_PERMUTATION => "permutation",
             ffi::cohop_array::COHOP_ARRAY_DST => "dst",
+            ffi::cohop_array::COHOP_ARRAY_INDPTR => "indptr",
             ffi::cohop_array::COHOP_ARRAY_ASCENDING => {
                 let value = format!("{} after {}", status.value, status.limit);
                 return Err(Error::invalid("index", value, "strictly ascending rows"));

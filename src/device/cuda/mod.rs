@@ -7,9 +7,13 @@
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
 //! product. [`Cuda`] is the same in both builds; they differ in `driver`.
 
+mod attention;
 mod batch_norm;
 mod elementwise;
-#[allow(unsafe_code)]
+#[cfg(all(test, feature = "emulate"))]
+mod faults;
+// All of the interface is bound, used or not.
+#[allow(dead_code)]
 mod ffi;
 mod gather;
 mod gemm;
@@ -17,6 +21,7 @@ mod loss;
 mod memory;
 mod optimizer;
 mod relation;
+mod sample;
 mod sddmm;
 mod spmm;
 #[cfg(test)]
@@ -43,6 +48,7 @@ use driver::Driver;
 pub use driver::Event;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
+pub use sample::CudaGraph;
 
 /// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.
 pub struct Cuda<S: Scalar = f32> {

@@ -30,6 +30,16 @@ impl Pattern {
         pattern
     }
 
+    /// Rows of the given degrees, entries not sorted and with duplicates.
+    pub fn with_degrees(degrees: &[usize], n_cols: usize, random: &mut Random) -> Self {
+        let mut pattern = Pattern { n_rows: degrees.len(), n_cols, indptr: vec![0], indices: Vec::new() };
+        for &degree in degrees {
+            pattern.indices.extend((0..degree).map(|_| random.index(n_cols) as u32));
+            pattern.indptr.push(pattern.indices.len() as u32);
+        }
+        pattern
+    }
+
     pub fn n_edge(&self) -> usize {
         self.indices.len()
     }
@@ -105,6 +115,16 @@ pub fn sddmm_dot(a: &Pattern, x: &[f64], y: &[f64], heads: usize, dim: usize, ou
                 let column = h * dim + c;
                 out.add(e * heads + h, x[j * heads * dim + column] * y[i * heads * dim + column]);
             }
+        }
+    }
+}
+
+/// `out[e, :] += x[j, :] + y[i, :]`
+pub fn sddmm_add(a: &Pattern, x: &[f64], y: &[f64], cols: usize, out: &mut Expected) {
+    for (i, j, e) in a.entries() {
+        for c in 0..cols {
+            out.add(e * cols + c, x[j * cols + c]);
+            out.add(e * cols + c, y[i * cols + c]);
         }
     }
 }

@@ -3,15 +3,16 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{Expected, Guarded, Kernels, Random, dims, for_cases, test_cpus, test_devices, to_f64};
-use crate::device::{FeatureElement, Scalar};
+use super::{Expected, Guarded, Random, dims, for_cases, test_devices, to_f64};
+use crate::device::{FeatureElement, Gather, Scalar};
 use crate::error::Error;
 
-test_cpus! {
-    gather gather_out_of_range scatter_add scatter_out_of_range_writes_nothing
+test_devices! {
+    gather gather_wide_rows gather_out_of_range
+    scatter_add scatter_add_wide_rows scatter_add_to_few_rows scatter_out_of_range_writes_nothing
 }
 
-fn check_gather<D: Kernels, E: FeatureElement>(device: &D, table: &[E], dim: usize, n_out: usize, seed: u64) {
+fn check_gather<D: Gather, E: FeatureElement>(device: &D, table: &[E], dim: usize, n_out: usize, seed: u64) {
     let mut random = Random(seed);
     let n_table = table.len().checked_div(dim).unwrap_or(7);
     let index: Vec<u32> =
@@ -25,26 +26,36 @@ fn check_gather<D: Kernels, E: FeatureElement>(device: &D, table: &[E], dim: usi
     assert_eq!(to_f64(&out.read()), expected);
 }
 
-fn gather<D: Kernels>(device: &D) {
-    let shapes = (0..60usize, prop_oneof![0..60usize, Just(1500)], dims(), any::<u64>());
-    for_cases(shapes, |(n_table, n_out, dim, seed)| {
-        let table = Random(!seed).values::<f64>(n_table * dim, false);
-        check_gather(device, &table, dim, n_out, seed);
-        let narrow: Vec<f32> = table.iter().map(|&v| v as f32).collect();
-        check_gather(device, &narrow, dim, n_out, seed);
-        let narrow: Vec<f16> = table.iter().map(|&v| f16::from_f64(v)).collect();
-        check_gather(device, &narrow, dim, n_out, seed);
-        let narrow: Vec<bf16> = table.iter().map(|&v| bf16::from_f64(v)).collect();
-        check_gather(device, &narrow, dim, n_out, seed);
-    });
+/// From tables of every type.
+fn check_gathers<D: Gather>(device: &D, n_table: usize, n_out: usize, dim: usize, seed: u64) {
+    let table = Random(!seed).values::<f64>(n_table * dim, false);
+    check_gather(device, &table, dim, n_out, seed);
+    let narrow: Vec<f32> = table.iter().map(|&v| v as f32).collect();
+    check_gather(device, &narrow, dim, n_out, seed);
+    let narrow: Vec<f16> = table.iter().map(|&v| f16::from_f64(v)).collect();
+    check_gather(device, &narrow, dim, n_out, seed);
+    let narrow: Vec<bf16> = table.iter().map(|&v| bf16::from_f64(v)).collect();
+    check_gather(device, &narrow, dim, n_out, seed);
 }
 
-fn gather_out_of_range<D: Kernels>(device: &D) {
+fn gather<D: Gather>(device: &D) {
+    let shapes = (0..60usize, prop_oneof![0..60usize, Just(1500)], dims(), any::<u64>());
+    for_cases(shapes, |(n_table, n_out, dim, seed)| check_gathers(device, n_table, n_out, dim, seed));
+}
+
+fn gather_wide_rows<D: Gather>(device: &D) {
+    for dim in [1023, 1024, 2050] {
+        check_gathers(device, 7, 11, dim, 5);
+    }
+}
+
+fn gather_out_of_range<D: Gather>(device: &D) {
     let table = Guarded::new(device, &[1f32; 6]);
     for index in [[0, 3, 1], [0, u32::MAX, 1]] {
         let mut out = Guarded::poisoned(device, 6);
         let index_view = Guarded::new(device, &index);
-        let error = device.gather(table.view(), 3, index_view.view(), out.matrix_mut(3, 2)).unwrap_err();
+        let gathered = device.gather(table.view(), 3, index_view.view(), out.matrix_mut(3, 2));
+        let error = gathered.and_then(|()| device.synchronize()).unwrap_err();
         let Error::IndexOutOfRange { position: 1, value, limit: 3, .. } = error else { panic!("{error}") };
         assert_eq!(value, i64::from(index[1]));
         out.read();
@@ -53,7 +64,8 @@ fn gather_out_of_range<D: Kernels>(device: &D) {
     let empty = Guarded::new(device, &[0f32; 0]);
     let mut out = Guarded::poisoned(device, 0);
     let index = Guarded::new(device, &[3]);
-    assert!(device.gather(empty.view(), 3, index.view(), out.matrix_mut(1, 0)).is_err());
+    let gathered = device.gather(empty.view(), 3, index.view(), out.matrix_mut(1, 0));
+    assert!(gathered.and_then(|()| device.synchronize()).is_err());
     // Lengths that do not fit.
     let mut out = Guarded::poisoned(device, 4);
     let index = Guarded::new(device, &[0, 1, 2]);
@@ -62,32 +74,56 @@ fn gather_out_of_range<D: Kernels>(device: &D) {
     assert!(device.gather(table.view(), 4, index.view(), out.matrix_mut(2, 2)).is_err());
 }
 
-fn scatter_add<D: Kernels>(device: &D) {
+fn check_scatter_add<D: Gather>(
+    device: &D,
+    rows: usize,
+    n_out: usize,
+    dim: usize,
+    integers: bool,
+    random: &mut Random,
+) {
+    let index: Vec<u32> = (0..rows).map(|_| random.index(n_out) as u32).collect();
+    let x = random.values::<D::Scalar>(rows * dim, integers);
+    let start = random.values::<D::Scalar>(n_out * dim, integers);
+    let mut expected = Expected::from(to_f64(&start));
+    for (i, &j) in index.iter().enumerate() {
+        for c in 0..dim {
+            expected.add(j as usize * dim + c, x[i * dim + c].widen_f64());
+        }
+    }
+    let mut out = Guarded::new(device, &start);
+    let (x, index) = (Guarded::new(device, &x), Guarded::new(device, &index));
+    device.scatter_add(x.matrix(rows, dim), index.view(), out.matrix_mut(n_out, dim)).unwrap();
+    expected.check(&out.read(), integers);
+}
+
+fn scatter_add<D: Gather>(device: &D) {
     let shapes = (prop_oneof![0..60usize, Just(1500)], 0..40usize, dims(), any::<bool>(), any::<u64>());
     for_cases(shapes, |(rows, n_out, dim, integers, seed)| {
-        let mut random = Random(seed);
         let rows = if n_out == 0 { 0 } else { rows };
-        let index: Vec<u32> = (0..rows).map(|_| random.index(n_out) as u32).collect();
-        let x = random.values::<D::Scalar>(rows * dim, integers);
-        let start = random.values::<D::Scalar>(n_out * dim, integers);
-        let mut expected = Expected::from(to_f64(&start));
-        for (i, &j) in index.iter().enumerate() {
-            for c in 0..dim {
-                expected.add(j as usize * dim + c, x[i * dim + c].widen_f64());
-            }
-        }
-        let mut out = Guarded::new(device, &start);
-        let (x, index) = (Guarded::new(device, &x), Guarded::new(device, &index));
-        device.scatter_add(x.matrix(rows, dim), index.view(), out.matrix_mut(n_out, dim)).unwrap();
-        expected.check(&out.read(), integers);
+        check_scatter_add(device, rows, n_out, dim, integers, &mut Random(seed));
     });
 }
 
-fn scatter_out_of_range_writes_nothing<D: Kernels>(device: &D) {
+fn scatter_add_wide_rows<D: Gather>(device: &D) {
+    for dim in [1023, 1024] {
+        check_scatter_add(device, 150, 3, dim, false, &mut Random(5));
+    }
+}
+
+/// Most rows are added to the same few.
+fn scatter_add_to_few_rows<D: Gather>(device: &D) {
+    for (rows, n_out, dim) in [(100_000, 1, 4), (20_000, 2, 3), (3_000, 70, 8)] {
+        check_scatter_add(device, rows, n_out, dim, true, &mut Random(7));
+    }
+}
+
+fn scatter_out_of_range_writes_nothing<D: Gather>(device: &D) {
     let x = Guarded::new(device, &[D::Scalar::from_f64(1.0); 6]);
     let index = Guarded::new(device, &[0, 1, 2]);
     let mut out = Guarded::new(device, &[D::Scalar::from_f64(5.0); 4]);
-    let error = device.scatter_add(x.matrix(3, 2), index.view(), out.matrix_mut(2, 2)).unwrap_err();
+    let scattered = device.scatter_add(x.matrix(3, 2), index.view(), out.matrix_mut(2, 2));
+    let error = scattered.and_then(|()| device.synchronize()).unwrap_err();
     assert!(matches!(error, Error::IndexOutOfRange { position: 2, value: 2, limit: 2, .. }), "{error}");
     assert_eq!(to_f64(&out.read()), [5.0; 4]);
     assert!(device.scatter_add(x.matrix(2, 3), index.view(), out.matrix_mut(2, 2)).is_err());

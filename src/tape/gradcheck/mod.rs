@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::{Tape, Var};
 use crate::block::Block;
-use crate::device::{Cpu, Storage};
+use crate::device::Device;
 use crate::error::Result;
 use crate::rng;
 use crate::tensor::Tensor;
@@ -57,13 +57,13 @@ impl Report {
 /// `f` is called with a fresh training tape and one leaf per input; it must be deterministic (dropout is: the tape's
 /// seed is fixed). The difference step starts at 10⁻⁴; an element that disagrees is tried again with smaller steps,
 /// since a step may cross a kink (ReLU, maximum): a wrong derivative disagrees at every step.
-pub fn check(
-    device: &Cpu<f64>,
-    inputs: &[Tensor<Cpu<f64>>],
+pub fn check<D: Device<Scalar = f64>>(
+    device: &D,
+    inputs: &[Tensor<D>],
     seed: u64,
-    f: impl Fn(&Tape<Cpu<f64>>, &[Var]) -> Result<Var>,
+    f: impl Fn(&Tape<D>, &[Var]) -> Result<Var>,
 ) -> Result<Report> {
-    let loss = |inputs: &[Tensor<Cpu<f64>>]| -> Result<(Tape<Cpu<f64>>, Vec<Var>, Var)> {
+    let loss = |inputs: &[Tensor<D>]| -> Result<(Tape<D>, Vec<Var>, Var)> {
         let tape = Tape::training(device, seed);
         let leaves: Vec<Var> = inputs.iter().map(|x| tape.leaf(x.clone())).collect();
         let out = f(&tape, &leaves)?;
@@ -91,7 +91,9 @@ pub fn check(
             for step in [1e-4, 1e-5, 1e-6] {
                 let mut at = |offset: f64| -> Result<f64> {
                     let original = inputs[which].clone();
-                    inputs[which].make_mut(device)?.data[element] += offset;
+                    let mut values = original.to_vec(device)?;
+                    values[element] += offset;
+                    inputs[which] = Tensor::from_slice(device, original.rows(), original.cols(), &values)?;
                     let (tape, _, out) = loss(&inputs)?;
                     inputs[which] = original;
                     tape.value(out).item(device)
@@ -113,11 +115,11 @@ pub fn check(
 }
 
 /// A named check over a family of shapes.
-pub struct Case {
+pub struct Case<D> {
     /// The operation or layer.
     pub name: &'static str,
     /// Runs the check for shapes and values drawn from a seed.
-    pub run: fn(&Cpu<f64>, Shape, u64) -> Result<Report>,
+    pub run: fn(&D, Shape, u64) -> Result<Report>,
 }
 
 /// The shape of the block that a case works on.
@@ -143,9 +145,9 @@ pub const SHAPES: [Shape; 6] = [
     Shape { n_dst: 4, n_src: 7, n_edge: 17, dim: 5 },
 ];
 
-impl Case {
+impl<D: Device<Scalar = f64>> Case<D> {
     /// Runs the case on all [`SHAPES`].
-    pub fn run_all(&self, device: &Cpu<f64>, seed: u64) -> Result<Report> {
+    pub fn run_all(&self, device: &D, seed: u64) -> Result<Report> {
         let mut report = Report::default();
         for (i, &shape) in SHAPES.iter().enumerate() {
             report.merge((self.run)(device, shape, rng::derive(seed, 0, i as u64))?);
@@ -155,13 +157,13 @@ impl Case {
 }
 
 /// A matrix of standard normal values.
-pub fn random(device: &Cpu<f64>, rows: usize, cols: usize, seed: u64) -> Result<Tensor<Cpu<f64>>> {
+pub fn random<D: Device<Scalar = f64>>(device: &D, rows: usize, cols: usize, seed: u64) -> Result<Tensor<D>> {
     let values: Vec<f64> = (0..rows * cols).map(|i| rng::normal(seed, 1, i as u64)).collect();
     Tensor::from_slice(device, rows, cols, &values)
 }
 
 /// A random block of the given shape, with in-degrees in a larger graph for symmetric normalisation.
-pub fn random_block(device: &Cpu<f64>, shape: Shape, seed: u64) -> Result<Arc<Block<Cpu<f64>>>> {
+pub fn random_block<D: Device<Scalar = f64>>(device: &D, shape: Shape, seed: u64) -> Result<Arc<Block<D>>> {
     let mut edges: Vec<(u32, u32)> = (0..shape.n_edge as u64)
         .map(|e| {
             let dst = rng::bounded(seed, 2, e, shape.n_dst as u64) as u32;
@@ -188,12 +190,12 @@ pub fn random_block(device: &Cpu<f64>, shape: Shape, seed: u64) -> Result<Arc<Bl
 
 /// A random block of the given shape whose edges have relations below `n_relations`, of which relation 1 (if there is
 /// one) has no edges.
-pub fn random_typed_block(
-    device: &Cpu<f64>,
+pub fn random_typed_block<D: Device<Scalar = f64>>(
+    device: &D,
     shape: Shape,
     n_relations: usize,
     seed: u64,
-) -> Result<Arc<Block<Cpu<f64>>>> {
+) -> Result<Arc<Block<D>>> {
     let block = random_block(device, shape, seed)?;
     let relation = |e: u64| match rng::bounded(seed, 6, e, n_relations as u64) as u16 {
         1 => 0,
@@ -201,6 +203,7 @@ pub fn random_typed_block(
     };
     let types: Vec<u16> = (0..shape.n_edge as u64).map(relation).collect();
     let csr = block.csr();
-    let typed = Block::from_csr(device, shape.n_src, csr.indptr, csr.indices)?;
+    let (indptr, indices) = (device.download(csr.indptr)?, device.download(csr.indices)?);
+    let typed = Block::from_csr(device, shape.n_src, &indptr, &indices)?;
     Ok(Arc::new(typed.with_edge_types(device.upload(&types)?)?))
 }

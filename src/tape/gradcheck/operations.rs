@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::{Case, Report, Shape, check, random, random_block, random_typed_block};
-use crate::device::{Activation, Cpu, Direction, IGNORED, Storage};
+use crate::device::{Activation, Device, Direction, IGNORED};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::rng;
 use crate::tape::{Aggregate, AttentionOptions, SparseRows};
 
 /// One case for every operation of the tape.
-pub fn operations() -> Vec<Case> {
+pub fn operations<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
     vec![
         Case { name: "linear", run: linear },
         Case { name: "linear, two terms", run: linear_two_terms },
@@ -65,7 +65,7 @@ pub fn operations() -> Vec<Case> {
     ]
 }
 
-fn linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn linear<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [
         random(device, s.n_src, s.dim, seed)?,
         random(device, s.dim, 3, seed + 1)?,
@@ -74,7 +74,7 @@ fn linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &inputs, seed, |tape, v| tape.linear(&[(v[0], v[1])], Some(v[2]), Some(Activation::Elu)))
 }
 
-fn linear_two_terms(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn linear_two_terms<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [
         random(device, s.n_src, s.dim, seed)?,
         random(device, s.dim, 2, seed + 1)?,
@@ -86,16 +86,21 @@ fn linear_two_terms(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn add_bias(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn add_bias<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 1, s.dim, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.add_bias(v[0], v[1], Some(Activation::Elu)))
 }
 
-fn activation(device: &Cpu<f64>, s: Shape, seed: u64, activation: Activation) -> Result<Report> {
+fn activation<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    activation: Activation,
+) -> Result<Report> {
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| tape.activate(v[0], activation))
 }
 
-fn add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn add<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed + 1)?];
     // Used twice, so that contributions of different heights are added up.
     check(device, &inputs, seed, |tape, v| {
@@ -104,35 +109,40 @@ fn add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn prefix(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn prefix<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| tape.prefix(v[0], s.n_dst))
 }
 
-fn concatenate(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn concatenate<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, 2, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.concatenate(&[v[0], v[1], v[0]]))
 }
 
-fn scale_by_one_plus(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn scale_by_one_plus<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 1, 1, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.scale_by_one_plus(v[0], v[1]))
 }
 
-fn dropout(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn dropout<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.dropout(tape.dropout(v[0], 0.4, Some(&block))?, 0.2, None)
     })
 }
 
-fn aggregate(device: &Cpu<f64>, s: Shape, seed: u64, aggregate: Aggregate) -> Result<Report> {
+fn aggregate<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    aggregate: Aggregate,
+) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.aggregate(&block, v[0], aggregate)
     })
 }
 
-fn own_part(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn own_part<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
         let mean = tape.own_part(&block, v[0], Aggregate::MeanWithSelf)?;
@@ -140,18 +150,18 @@ fn own_part(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn aggregate_max(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn aggregate_max<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| tape.aggregate_max(&block, v[0]))
 }
 
-fn aggregate_weighted(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn aggregate_weighted<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_edge, 1, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.aggregate_weighted(&block, v[0], v[1]))
 }
 
-fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn gather_rows<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let n = if s.n_src == 0 { 0 } else { s.n_edge };
     let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
@@ -159,7 +169,7 @@ fn gather_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn lookup<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let n = if s.n_src == 0 { 0 } else { s.n_edge };
     let index: Vec<u32> = (0..n as u64).map(|i| rng::bounded(seed, 4, i, s.n_src as u64) as u32).collect();
     let m = (n / 2).min(s.n_src);
@@ -175,7 +185,7 @@ fn lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn reshape(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn reshape<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     check(
         device,
         &[random(device, s.n_src, s.dim, seed)?, random(device, s.dim, 2, seed)?],
@@ -187,8 +197,8 @@ fn reshape(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     )
 }
 
-fn relation_aggregate(
-    device: &Cpu<f64>,
+fn relation_aggregate<D: Device<Scalar = f64>>(
+    device: &D,
     s: Shape,
     seed: u64,
     n_relations: usize,
@@ -200,14 +210,14 @@ fn relation_aggregate(
     check(device, &inputs, seed, |tape, v| tape.relation_aggregate(&block, n_relations, v[0], v[1]))
 }
 
-fn relation_lookup(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn relation_lookup<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.relation_lookup(&block, 3, v[0])
     })
 }
 
-fn relation_transform(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn relation_transform<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 3 * s.dim, 2, seed + 1)?];
     let mut report = check(device, &inputs, seed, |tape, v| {
@@ -219,20 +229,20 @@ fn relation_transform(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> 
     Ok(report)
 }
 
-fn relation_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn relation_rows<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     check(device, &[random(device, 3 * s.n_src, s.dim, seed)?], seed, |tape, v| {
         tape.relation_rows(&block, 3, Direction::Forward, v[0])
     })
 }
 
-fn relation_basis_rows(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn relation_basis_rows<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     let inputs = [random(device, 3, 2, seed)?, random(device, 2 * s.n_src, s.dim, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.relation_basis_rows(&block, Direction::Backward, v[0], v[1]))
 }
 
-fn relation_scores(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn relation_scores<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     let edges = block.relations(device, 3)?;
     let (n_query, n_key) = (edges.by_destination.n_groups(), edges.by_source.n_groups());
@@ -240,18 +250,19 @@ fn relation_scores(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &inputs, seed, |tape, v| tape.relation_scores(&block, 3, v[0], v[1]))
 }
 
-fn relation_attend(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn relation_attend<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     let n_groups = block.relations(device, 3)?.by_source.n_groups();
     let inputs = [random(device, n_groups, 2 * s.dim, seed)?, random(device, s.n_edge, 2, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.relation_attend(&block, 3, v[0], v[1]))
 }
 
-fn sparse_linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn sparse_linear<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     let (csr, n) = (block.csr(), s.n_edge);
-    let pattern = Pattern::from_host(device, s.n_src, csr.indptr, csr.indices)?;
-    let values = device.upload(random(device, n, 1, seed + 1)?.view())?;
+    let (indptr, indices) = (device.download(csr.indptr)?, device.download(csr.indices)?);
+    let pattern = Pattern::from_host(device, s.n_src, &indptr, &indices)?;
+    let values = device.upload(&random(device, n, 1, seed + 1)?.to_vec(device)?)?;
     let names: Vec<u32> = (0..n as u32).collect();
     let x = SparseRows::new(pattern, values, device.upload(&names)?)?;
     check(device, &[random(device, s.n_src, s.dim, seed)?], seed, |tape, v| {
@@ -260,7 +271,7 @@ fn sparse_linear(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn batch_norm(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn batch_norm<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [
         random(device, s.n_src, s.dim, seed)?,
         random(device, 1, s.dim, seed + 1)?,
@@ -271,7 +282,7 @@ fn batch_norm(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     check(device, &inputs, seed, |tape, v| tape.batch_norm(0, v[0], v[1], v[2], [&mean, &variance]))
 }
 
-fn log_softmax_nll(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn log_softmax_nll<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let labels: Vec<i32> = (0..s.n_src as u64)
         .map(|i| if i == 1 { IGNORED } else { rng::bounded(seed, 5, i, s.dim as u64) as i32 })
         .collect();
@@ -280,23 +291,23 @@ fn log_softmax_nll(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
     })
 }
 
-fn edge_add(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn edge_add<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_dst, s.dim, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.edge_add(&block, v[0], v[1]))
 }
 
-fn edge_softmax(device: &Cpu<f64>, s: Shape, seed: u64, heads: usize) -> Result<Report> {
+fn edge_softmax<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64, heads: usize) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     check(device, &[random(device, s.n_edge, heads, seed)?], seed, |tape, v| tape.edge_softmax(&block, v[0]))
 }
 
-fn head_dot(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn head_dot<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [random(device, s.n_src, 2 * s.dim, seed)?, random(device, 1, 2 * s.dim, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.head_dot(v[0], v[1], 2))
 }
 
-fn head_mean(device: &Cpu<f64>, s: Shape, seed: u64) -> Result<Report> {
+fn head_mean<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     check(device, &[random(device, s.n_src, 3 * s.dim, seed)?], seed, |tape, v| tape.head_mean(v[0], 3))
 }
 
@@ -304,7 +315,12 @@ fn attention(heads: usize, self_loop: bool, dropout: f64) -> AttentionOptions {
     AttentionOptions { heads, slope: 0.2, self_loop, dropout }
 }
 
-fn gat(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+fn gat<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    options: AttentionOptions,
+) -> Result<Report> {
     let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
     let inputs = [
         random(device, s.n_src, width, seed)?,
@@ -314,7 +330,12 @@ fn gat(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Res
     check(device, &inputs, seed, |tape, v| tape.gat(&block, v[0], v[1], v[2], options))
 }
 
-fn gatv2(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> Result<Report> {
+fn gatv2<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    options: AttentionOptions,
+) -> Result<Report> {
     let (block, width) = (random_block(device, s, seed)?, options.heads * s.dim);
     let inputs = [
         random(device, s.n_src, width, seed)?,
@@ -327,12 +348,14 @@ fn gatv2(device: &Cpu<f64>, s: Shape, seed: u64, options: AttentionOptions) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Cpu;
+    use crate::device::test_kernels::test_f64_devices;
 
-    #[test]
-    fn every_operation_agrees_with_finite_differences() {
-        let device = Cpu::new();
+    test_f64_devices! { every_operation_agrees_with_finite_differences }
+
+    fn every_operation_agrees_with_finite_differences<D: Device<Scalar = f64>>(device: &D) {
         for case in operations() {
-            let report = case.run_all(&device, 1).unwrap();
+            let report = case.run_all(device, 1).unwrap();
             assert!(report.passed(), "{}: {report:?}", case.name);
             assert!(report.derivatives > 0, "{} compared nothing", case.name);
         }
@@ -341,7 +364,7 @@ mod tests {
     #[test]
     fn a_wrong_gradient_is_seen() {
         // A part of the function is hidden from the tape: a stand-in for a wrong backward pass.
-        let device = Cpu::new();
+        let device = Cpu::<f64>::new();
         let shape = Shape { n_dst: 4, n_src: 7, n_edge: 17, dim: 5 };
         let block = random_block(&device, shape, 3).unwrap();
         let x = random(&device, 7, 5, 3).unwrap();

@@ -12,9 +12,13 @@ mod softmax;
 mod tile;
 
 use super::parallel::{check_csr, vectorized};
+use crate::device::attention::{
+    check_dot, check_dot_input, check_dot_vector, check_gat, check_gat_backward, check_gatv2,
+    check_gatv2_destinations, check_gatv2_sources,
+};
 use crate::device::{
     Attention, AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Gatv2Operands, Matrix, MatrixMut, Scalar,
-    Write, check_matrix, check_matrix_mut, check_no_edge, check_same_shape,
+    Write,
 };
 use crate::error::{Error, Result, check_length};
 
@@ -40,10 +44,7 @@ impl<S: Scalar> Attention for Cpu<S> {
     }
 
     fn head_dot(&self, x: Matrix<'_, Self>, a: &[S], heads: usize, out: &mut [S]) -> Result<()> {
-        check_matrix(&x)?;
-        head_dim(heads, x.cols)?;
-        check_length("a", a.len(), x.cols)?;
-        check_length("out", out.len(), x.rows * heads)?;
+        check_dot::<Self>(&x, &a, heads, &out)?;
         softmax::head_dot(x, a, heads, out);
         Ok(())
     }
@@ -56,11 +57,8 @@ impl<S: Scalar> Attention for Cpu<S> {
         dx: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        check_matrix_mut(&dx)?;
-        let dim = head_dim(heads, dx.cols)?;
-        check_length("a", a.len(), dx.cols)?;
-        check_length("dout", dout.len(), dx.rows * heads)?;
-        softmax::head_dot_backward_input(a, dim, dout, dx, write);
+        check_dot_input::<Self>(&a, heads, &dout, &dx)?;
+        softmax::head_dot_backward_input(a, dx.cols / heads, dout, dx, write);
         Ok(())
     }
 
@@ -71,11 +69,8 @@ impl<S: Scalar> Attention for Cpu<S> {
         dout: &[S],
         da: &mut [S],
     ) -> Result<()> {
-        check_matrix(&x)?;
-        let dim = head_dim(heads, x.cols)?;
-        check_length("da", da.len(), x.cols)?;
-        check_length("dout", dout.len(), x.rows * heads)?;
-        softmax::head_dot_backward_vector(x, dim, dout, da);
+        check_dot_vector::<Self>(&x, heads, &dout, &da)?;
+        softmax::head_dot_backward_vector(x, x.cols / heads, dout, da);
         Ok(())
     }
 
@@ -91,14 +86,7 @@ impl<S: Scalar> Attention for Cpu<S> {
         sum: &mut [S],
     ) -> Result<()> {
         check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_spec(&spec, a.n_rows, a.n_cols, z.cols)?;
-        check_same_shape("gat", "z", z.shape(), "required", [a.n_cols, z.cols])?;
-        check_same_shape("gat", "out", out.shape(), "required", [a.n_rows, z.cols])?;
-        check_length("score_src", score_src.len(), a.n_cols * spec.heads)?;
-        for (name, len) in [("score_dst", score_dst.len()), ("max", max.len()), ("sum", sum.len())] {
-            check_length(name, len, a.n_rows * spec.heads)?;
-        }
+        check_gat::<Self>(&a, &spec, &z, &score_src, &score_dst, &out, &max, &sum)?;
         gat::forward(a, spec, z, score_src, score_dst, out, max, sum);
         Ok(())
     }
@@ -110,30 +98,8 @@ impl<S: Scalar> Attention for Cpu<S> {
         saved: GatSaved<'_, Self>,
         gradients: GatGradients<'_, Self>,
     ) -> Result<()> {
-        let (n_src, n_dst, heads) = (transpose.n_rows, transpose.n_cols, spec.heads);
         check_csr(&transpose)?;
-        check_edge(&transpose)?;
-        let width = saved.z.cols;
-        check_spec(&spec, n_dst, n_src, width)?;
-        for (name, shape, rows) in [
-            ("z", saved.z.shape(), n_src),
-            ("dz", gradients.dz.shape(), n_src),
-            ("out", saved.out.shape(), n_dst),
-            ("dout", saved.dout.shape(), n_dst),
-        ] {
-            check_same_shape("gat_backward", name, shape, "required", [rows, width])?;
-        }
-        for (name, len, rows) in [
-            ("score_src", saved.score_src.len(), n_src),
-            ("score_dst", saved.score_dst.len(), n_dst),
-            ("max", saved.max.len(), n_dst),
-            ("sum", saved.sum.len(), n_dst),
-            ("dscore_src", gradients.dscore_src.len(), n_src),
-            ("dscore_dst_own", gradients.dscore_dst_own.len(), n_dst),
-            ("dscore_edge", gradients.dscore_edge.len(), transpose.indices.len()),
-        ] {
-            check_length(name, len, rows * heads)?;
-        }
+        check_gat_backward(&transpose, &spec, &saved, &gradients)?;
         gat::backward(transpose, spec, saved, gradients);
         Ok(())
     }
@@ -148,11 +114,7 @@ impl<S: Scalar> Attention for Cpu<S> {
         sum: &mut [S],
     ) -> Result<()> {
         check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_operands(&spec, a.n_rows, a.n_cols, &operands)?;
-        check_same_shape("gatv2", "out", out.shape(), "required", [a.n_rows, operands.z_src.cols])?;
-        check_length("max", max.len(), a.n_rows * spec.heads)?;
-        check_length("sum", sum.len(), a.n_rows * spec.heads)?;
+        check_gatv2::<Self>(&a, &spec, &operands, &out, &max, &sum)?;
         gatv2::forward(a, spec, operands, out, max, sum);
         Ok(())
     }
@@ -169,23 +131,9 @@ impl<S: Scalar> Attention for Cpu<S> {
         dattention: MatrixMut<'_, Self>,
         messages: &mut [S],
     ) -> Result<()> {
-        const OP: &str = "gatv2_backward_destinations";
         check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_operands(&spec, a.n_rows, a.n_cols, &operands)?;
-        let required = [a.n_rows, operands.z_src.cols];
-        for (name, shape) in
-            [("dout", dout.shape()), ("dz_dst", dz_dst.shape()), ("dattention", dattention.shape())]
-        {
-            check_same_shape(OP, name, shape, "required", required)?;
-        }
-        check_length("max", max.len(), a.n_rows * spec.heads)?;
-        check_length("sum", sum.len(), a.n_rows * spec.heads)?;
-        check_length(
-            "messages",
-            messages.len(),
-            n_message(&spec, a.indices.len(), a.n_rows) * 2 * spec.heads,
-        )?;
+        let stats = [&max, &sum];
+        check_gatv2_destinations(&a, &spec, &operands, stats, &dout, &dz_dst, &dattention, &messages)?;
         let gradients = [dz_dst.data, dattention.data];
         gatv2::backward_destinations(a, spec, operands, [max, sum], dout, gradients, messages);
         Ok(())
@@ -200,14 +148,8 @@ impl<S: Scalar> Attention for Cpu<S> {
         messages: &[S],
         dz_src: MatrixMut<'_, Self>,
     ) -> Result<()> {
-        const OP: &str = "gatv2_backward_sources";
-        let (n_src, n_dst, n_edge) = (transpose.n_rows, transpose.n_cols, transpose.indices.len());
         check_csr(&transpose)?;
-        check_edge(&transpose)?;
-        check_operands(&spec, n_dst, n_src, &operands)?;
-        check_same_shape(OP, "dout", dout.shape(), "required", operands.z_dst.shape())?;
-        check_same_shape(OP, "dz_src", dz_src.shape(), "required", operands.z_src.shape())?;
-        check_length("messages", messages.len(), n_message(&spec, n_edge, n_dst) * 2 * spec.heads)?;
+        check_gatv2_sources::<Self>(&transpose, &spec, &operands, &dout, &messages, &dz_src)?;
         gatv2::backward_sources(transpose, spec, operands, dout, messages, dz_src);
         Ok(())
     }
@@ -220,19 +162,6 @@ impl<S: Scalar> Attention for Cpu<S> {
         }
         Ok(())
     }
-}
-
-/// Number of messages: entries, and self-loops if there are any.
-fn n_message<S: Scalar>(spec: &AttentionSpec<'_, Cpu<S>>, n_edge: usize, n_dst: usize) -> usize {
-    n_edge + if spec.self_loop { n_dst } else { 0 }
-}
-
-/// Columns per head; an error if `heads` does not divide `cols`.
-fn head_dim(heads: usize, cols: usize) -> Result<usize> {
-    if heads == 0 || !cols.is_multiple_of(heads) {
-        return Err(Error::invalid("heads", heads, format!("a divisor of the {cols} columns")));
-    }
-    Ok(cols / heads)
 }
 
 /// `Ok` if arrays are `[n_edge, heads]` for the rows of `indptr`.
@@ -249,53 +178,3 @@ fn check_edges<const N: usize>(
     };
     arrays.into_iter().try_for_each(|(name, len)| check_length(name, len, n_edge as usize * heads))
 }
-
-/// `Ok` if the positions that a transpose has are there.
-fn check_edge<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
-    match a.edge {
-        Some(_) => Ok(()),
-        None => Err(Error::invalid("edge", "absent", "the positions that a transpose has")),
-    }
-}
-
-fn check_spec<S: Scalar>(
-    spec: &AttentionSpec<'_, Cpu<S>>,
-    n_dst: usize,
-    n_src: usize,
-    cols: usize,
-) -> Result<()> {
-    head_dim(spec.heads, cols)?;
-    if spec.self_loop && n_src < n_dst {
-        return Err(Error::invalid("self_loop", true, "at least as many sources as destinations"));
-    }
-    let Some(dropout) = &spec.dropout else { return Ok(()) };
-    check_length("vertices", dropout.vertices.len(), n_src)?;
-    if n_src < n_dst {
-        return Err(Error::invalid("vertices", n_src, format!("at least the {n_dst} destinations")));
-    }
-    if spec.heads > 1 << 18 {
-        return Err(Error::invalid("heads", spec.heads, "at most 2^18 with dropout"));
-    }
-    if !(0.0..1.0).contains(&dropout.p) {
-        return Err(Error::invalid("p", dropout.p, "a dropout probability of at least 0 and below 1"));
-    }
-    Ok(())
-}
-
-fn check_operands<S: Scalar>(
-    spec: &AttentionSpec<'_, Cpu<S>>,
-    n_dst: usize,
-    n_src: usize,
-    operands: &Gatv2Operands<'_, Cpu<S>>,
-) -> Result<()> {
-    let cols = operands.z_src.cols;
-    check_spec(spec, n_dst, n_src, cols)?;
-    check_same_shape("gatv2", "z_src", operands.z_src.shape(), "required", [n_src, cols])?;
-    check_same_shape("gatv2", "z_dst", operands.z_dst.shape(), "required", [n_dst, cols])?;
-    check_matrix(&operands.z_src)?;
-    check_matrix(&operands.z_dst)?;
-    check_length("attention", operands.attention.len(), cols)
-}
-
-#[cfg(test)]
-mod tests;

@@ -3,12 +3,10 @@
 use super::pick::{Pick, Row, keep_smallest, key};
 use super::relabel::Relabel;
 use crate::device::LaborIterations;
+use crate::device::sample::has_converged;
 use crate::error::Result;
 use crate::graph::InEdges;
 use crate::rng::Variates;
-
-/// LABOR-* stops after the iteration that lowers the expected number of sources by less than this share of it.
-const LEAST_GAIN: f64 = 1e-4;
 
 /// How far ahead of its use a table entry is asked for, in edges.
 const AHEAD: usize = 16;
@@ -84,9 +82,7 @@ impl Plan {
             self.solve(fanout);
             expected = peers.combine(&self.ids, &mut self.largest)?;
             done = done.saturating_add(1);
-            if iterations == LaborIterations::Converged
-                && expected as f64 >= before as f64 * (1.0 - LEAST_GAIN)
-            {
+            if iterations == LaborIterations::Converged && has_converged(before, expected) {
                 break;
             }
         }
@@ -133,10 +129,10 @@ impl LaborPeers for Alone {
     }
 }
 
-/// What a source of this `c_t π_s` adds to the expected number of sources, in units of 2⁻³¹: whole numbers, so that the
-/// sum, which decides when LABOR-* stops, is the same in every order. Of 2³² sources it fits 64 bits.
+/// What a source of this `c_t π_s` adds to the expected number of sources, in units of 2⁻³²: whole numbers, so that the
+/// sum, which decides when LABOR-* stops, is the same in every order.
 pub(crate) fn share(probability: f64) -> u64 {
-    (if probability < 1.0 { probability } else { 1.0 } * (1u64 << 31) as f64) as u64
+    (if probability < 1.0 { probability } else { 1.0 } * (1u64 << 32) as f64) as u64
 }
 
 /// The least c for which all `min(1, c π_s)` are 1.

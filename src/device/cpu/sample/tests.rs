@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::naive::NaiveBlock;
 use super::*;
 use crate::device::SampledBlock;
+use crate::error::Error;
 use crate::rng::{Kappa, bounded, uniform};
 
 pub(super) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };

@@ -1,0 +1,54 @@
+//! CLOCK, or second chance: F. J. Corbató, *A paging experiment with the Multics system* (1968).
+//!
+//! The reference bit is that of paging hardware: set by every access, by the one that loads the row too. (The FIFO with
+//! reinsertion that later papers call CLOCK loads rows with a clear bit.)
+
+use super::replacement::{Evicted, Replace};
+
+/// The slots in a ring, which is in order of insertion as seen from the hand.
+#[derive(Clone)]
+pub(super) struct Clock {
+    referenced: Vec<bool>,
+    hand: u32,
+}
+
+impl Clock {
+    pub(super) fn new(n_slots: u32) -> Self {
+        Clock { referenced: vec![false; n_slots as usize], hand: 0 }
+    }
+
+    /// The slot under the hand, which moves on.
+    #[inline]
+    fn advance(&mut self) -> u32 {
+        let slot = self.hand;
+        self.hand = if slot as usize + 1 == self.referenced.len() { 0 } else { slot + 1 };
+        slot
+    }
+}
+
+impl Replace for Clock {
+    #[inline]
+    fn hit(&mut self, slot: u32) {
+        self.referenced[slot as usize] = true;
+    }
+
+    #[inline]
+    fn evict(&mut self) -> Evicted {
+        loop {
+            let slot = self.advance();
+            if !std::mem::take(&mut self.referenced[slot as usize]) {
+                return Evicted { slot, ghost: None };
+            }
+        }
+    }
+
+    #[inline]
+    fn insert(&mut self, slot: u32, _returns: bool) {
+        self.referenced[slot as usize] = true;
+    }
+
+    fn clear(&mut self) {
+        // Bits are set anew when slots are filled.
+        self.hand = 0;
+    }
+}

@@ -1,0 +1,248 @@
+//! Feature rows behind a directory.
+
+use std::fmt;
+
+use rayon::prelude::*;
+
+use super::counts::Counts;
+use super::directory::{Access, Directory};
+use super::policy::Policy;
+use crate::data::Dense;
+use crate::device::cpu::{RowCopy, copy_rows, widen_row};
+use crate::device::{Cpu, FeatureElement, MatrixMut, Scalar, check_matrix_mut, check_same_shape};
+use crate::error::{Error, Result};
+
+/// A cache of rows of a feature matrix, which may be mapped from a file: `[n_slots, dim]`, in the stored type.
+///
+/// It keeps a clone of the matrix (the memory is shared), so that its rows are never those of another.
+pub struct FeatureCache<E: FeatureElement> {
+    table: Dense<E>,
+    directory: Directory,
+    /// `[n_slots, dim]`
+    rows: Vec<E>,
+    /// Whether a slot's row is not the one of its id yet: set while a gather plans, cleared when the row is stored.
+    awaited: Vec<bool>,
+    /// Rows read from the table before they go where they belong: few enough to stay in the processor's caches.
+    rows_per_chunk: usize,
+    /// What a gather has to do. Kept for its memory.
+    plan: Plan,
+    chunk: Chunk<E>,
+}
+
+/// Bytes that each thread reads between two waits for the others: within its second-level cache, with what it writes.
+const CHUNK_BYTES: usize = 1 << 18;
+
+impl<E: FeatureElement> FeatureCache<E> {
+    /// An empty cache of `capacity` rows of `table`; no more slots than it has rows.
+    ///
+    /// Errors: as of [`Directory::new`]; the memory for the rows, `n_slots * dim` elements, cannot be had.
+    pub fn new(policy: Policy, capacity: usize, table: Dense<E>) -> Result<Self> {
+        let directory = Directory::new(policy, capacity, Some(table.n_rows()))?;
+        let (n_slots, dim) = (directory.n_slots(), table.dim());
+        let rows = n_slots.checked_mul(dim).and_then(|n| bytemuck::allocation::try_zeroed_vec(n).ok());
+        let Some(rows) = rows else {
+            let row_bytes = dim.saturating_mul(size_of::<E>());
+            return Err(Error::invalid(
+                "cache capacity",
+                format!("{n_slots} rows"),
+                format!("as many rows of {row_bytes} bytes as fit into memory"),
+            ));
+        };
+        let row_bytes = (dim * size_of::<E>()).max(1);
+        Ok(FeatureCache {
+            table,
+            directory,
+            rows,
+            awaited: vec![false; n_slots],
+            rows_per_chunk: (CHUNK_BYTES * rayon::current_num_threads() / row_bytes).max(1),
+            plan: Plan::default(),
+            chunk: Chunk::default(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_rows_per_chunk(mut self, n_rows: usize) -> Self {
+        self.rows_per_chunk = n_rows;
+        self
+    }
+
+    /// `out[i, :] = table[ids[i], :]`, widened: exactly what [`Gather`](crate::device::Gather) gives, whatever is cached.
+    ///
+    /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Rows that are cached are copied
+    /// from there; the others are read from the table once each, in ascending order of id, and stored where they are
+    /// still in the cache at the end. Returns the counts of this call: those of asking for one id after the other.
+    /// Copies run on rayon's current thread pool. O(ids.len() * (dim + log ids.len())).
+    ///
+    /// Errors, before anything has changed: an id is not a row of the table; `out` has the wrong shape; more than
+    /// 2^32 - 1 ids.
+    pub fn gather<S: Scalar>(&mut self, ids: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<Counts> {
+        check_matrix_mut(&out)?;
+        let dim = self.table.dim();
+        check_same_shape("gather", "out", out.shape(), "required", [ids.len(), dim])?;
+        if u32::try_from(ids.len()).is_err() {
+            return Err(Error::TooLarge { what: "ids", count: ids.len() as u64, limit: u32::MAX.into() });
+        }
+        self.directory.check(ids)?;
+        let counts = self.plan(ids);
+        let out = out.data;
+        // Before anything is stored: a slot that is hit may be given up later in the same call.
+        copy_rows(&self.rows, &self.plan.hits, out, dim, widen_row::<E, S>);
+        self.read(out);
+        for &slot in &self.plan.filled {
+            self.awaited[slot as usize] = false;
+        }
+        Ok(counts)
+    }
+
+    /// Asks the directory for all of `ids`, and notes what is to be copied.
+    fn plan(&mut self, ids: &[u32]) -> Counts {
+        let FeatureCache { directory, awaited, plan, .. } = self;
+        plan.clear();
+        let before = directory.counts();
+        for (&id, to) in ids.iter().zip(0u32..) {
+            match directory.access_in_range(id) {
+                Access::Hit(from) if !awaited[from as usize] => plan.hits.push(RowCopy { to, from }),
+                Access::Hit(_) => plan.reads.push(pair(id, to)),
+                Access::Miss { slot, .. } => {
+                    plan.reads.push(pair(id, to));
+                    if let Some(slot) = slot.filter(|&slot| !awaited[slot as usize]) {
+                        awaited[slot as usize] = true;
+                        plan.filled.push(slot);
+                    }
+                }
+            }
+        }
+        // A slot that was given away several times keeps the last row.
+        plan.stores.extend(plan.filled.iter().map(|&slot| pair(directory.ids()[slot as usize], slot)));
+        plan.reads.par_sort_unstable();
+        plan.stores.par_sort_unstable();
+        directory.counts() - before
+    }
+
+    /// Reads what the plan says, to `out` and to the slots.
+    fn read<S: Scalar>(&mut self, out: &mut [S]) {
+        let FeatureCache { table, rows, rows_per_chunk, plan, chunk, .. } = self;
+        let dim = table.dim();
+        if dim == 0 {
+            return;
+        }
+        let (mut reads, mut stores) = (&plan.reads[..], &plan.stores[..]);
+        while !reads.is_empty() {
+            (reads, stores) = chunk.take(reads, stores, *rows_per_chunk);
+            chunk.rows.resize(*rows_per_chunk * dim, E::zeroed());
+            copy_rows(table.data(), &chunk.reads, &mut chunk.rows, dim, copy_row);
+            copy_rows(&chunk.rows, &chunk.outputs, out, dim, widen_row::<E, S>);
+            copy_rows(&chunk.rows, &chunk.stores, rows, dim, copy_row);
+        }
+    }
+
+    /// The matrix whose rows it caches.
+    pub fn table(&self) -> &Dense<E> {
+        &self.table
+    }
+
+    /// What is cached, and the counts of all calls.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Counts begin again at 0; what is cached stays.
+    pub fn reset_counts(&mut self) {
+        self.directory.reset_counts();
+    }
+
+    /// Empties the cache; the counts stay.
+    pub fn clear(&mut self) {
+        self.directory.clear();
+    }
+}
+
+#[inline(always)]
+fn copy_row<E: FeatureElement>(row: &[E], out: &mut [E]) {
+    out.copy_from_slice(row);
+}
+
+/// `id` and a place, in one word: ordered by id, then by place.
+fn pair(id: u32, place: u32) -> u64 {
+    u64::from(id) << 32 | u64::from(place)
+}
+
+fn unpair(pair: u64) -> (u32, u32) {
+    ((pair >> 32) as u32, pair as u32)
+}
+
+/// What a gather has to do.
+#[derive(Default)]
+struct Plan {
+    /// From slots to rows of the output.
+    hits: Vec<RowCopy>,
+    /// Ids to read, and rows of the output.
+    reads: Vec<u64>,
+    /// Slots that were filled, each once.
+    filled: Vec<u32>,
+    /// Their ids, all of which are in `reads`, and they.
+    stores: Vec<u64>,
+}
+
+impl Plan {
+    fn clear(&mut self) {
+        self.hits.clear();
+        self.reads.clear();
+        self.filled.clear();
+        self.stores.clear();
+    }
+}
+
+/// Rows that are read at a time.
+struct Chunk<E> {
+    /// `[rows_per_chunk, dim]`
+    rows: Vec<E>,
+    /// From the table to `rows`.
+    reads: Vec<RowCopy>,
+    /// From `rows` to the output.
+    outputs: Vec<RowCopy>,
+    /// From `rows` to slots.
+    stores: Vec<RowCopy>,
+}
+
+impl<E> Default for Chunk<E> {
+    fn default() -> Self {
+        Chunk { rows: Vec::new(), reads: Vec::new(), outputs: Vec::new(), stores: Vec::new() }
+    }
+}
+
+impl<E> Chunk<E> {
+    /// Takes the first `n_rows` ids of `reads`, and as far as `stores`; returns what is left of both.
+    fn take<'a>(&mut self, reads: &'a [u64], stores: &'a [u64], n_rows: usize) -> (&'a [u64], &'a [u64]) {
+        self.reads.clear();
+        self.outputs.clear();
+        self.stores.clear();
+        let (mut n_reads, mut n_stores) = (0, 0);
+        while let Some(&read) = reads.get(n_reads) {
+            let (id, to) = unpair(read);
+            if self.reads.last().is_none_or(|last| last.from != id) {
+                if self.reads.len() == n_rows {
+                    break;
+                }
+                let place = self.reads.len() as u32;
+                self.reads.push(RowCopy { to: place, from: id });
+                // An id is in one slot at most.
+                if let Some((_, slot)) = stores.get(n_stores).map(|&s| unpair(s)).filter(|s| s.0 == id) {
+                    self.stores.push(RowCopy { to: slot, from: place });
+                    n_stores += 1;
+                }
+            }
+            self.outputs.push(RowCopy { to, from: self.reads.len() as u32 - 1 });
+            n_reads += 1;
+        }
+        self.outputs.sort_unstable();
+        self.stores.sort_unstable();
+        (&reads[n_reads..], &stores[n_stores..])
+    }
+}
+
+impl<E: FeatureElement> fmt::Debug for FeatureCache<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FeatureCache({:?}, dim {})", self.directory, self.table.dim())
+    }
+}

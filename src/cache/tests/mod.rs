@@ -1,0 +1,8 @@
+//! The policies and the cache against naive forms.
+
+mod directory;
+mod gather;
+mod naive;
+mod traces;
+
+use super::*;

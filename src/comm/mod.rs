@@ -1,0 +1,181 @@
+//! Communication between processing elements (PEs): all-to-all exchange, sums over all, broadcast.
+//!
+//! A [`Communicator`] is one PE's handle. All PEs call the same collectives in the same order; what is sent is plain
+//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process, or
+//! the processes of an MPI job (`mpi`, with the feature of that name).
+//!
+//! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
+//! leaves, or calls another collective or another size than its peers makes every waiting one return
+//! [`Error::Communication`](crate::Error::Communication), which names it. After a failure, all collectives of all
+//! duplicates fail. Nothing hangs.
+//!
+//! ```
+//! use cohop::comm::{Stage, Sum, threads};
+//!
+//! let sums = threads::run(3, |communicator| {
+//!     let mut value = [communicator.rank() as f32];
+//!     communicator.all_reduce_sum(Stage::Other, Sum::F32(&mut value))?;
+//!     Ok(value[0])
+//! })?;
+//! assert_eq!(sums, [3., 3., 3.]);
+//! # Ok::<(), cohop::Error>(())
+//! ```
+
+mod communicator;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+mod reduce;
+mod rendezvous;
+mod signature;
+mod statistics;
+pub mod threads;
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use communicator::Communicator;
+pub use statistics::{StageStatistics, Statistics};
+
+use crate::error::{Error, Result, check_length, panic_message};
+
+/// What an exchange is for: how its bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stage {
+    /// Ids of vertices to be sampled, and what samplers look up across PEs.
+    Sample,
+    /// Input rows.
+    Feature,
+    /// Activations between layers.
+    Forward,
+    /// Their gradients.
+    Backward,
+    /// Gradients of parameters, and statistics over rows.
+    Parameter,
+    /// Everything else: seeds, metrics, predictions.
+    Other,
+}
+
+impl Stage {
+    /// All stages, in the order of a minibatch.
+    pub const ALL: [Stage; 6] =
+        [Stage::Sample, Stage::Feature, Stage::Forward, Stage::Backward, Stage::Parameter, Stage::Other];
+}
+
+/// Numbers to be summed over PEs.
+#[derive(Debug)]
+pub enum Sum<'a> {
+    /// In rank order, rounding after each addition.
+    F32(&'a mut [f32]),
+    /// In rank order, rounding after each addition.
+    F64(&'a mut [f64]),
+    /// Wrapping.
+    U64(&'a mut [u64]),
+}
+
+/// How bytes get from PE to PE. All methods but `rank`, `size` and `abort` are collective.
+pub trait Transport: Debug + Send + Sync {
+    /// This PE, below [`size`](Transport::size).
+    fn rank(&self) -> usize;
+
+    /// Number of PEs.
+    fn size(&self) -> usize;
+
+    /// The same PEs, with collectives of their own: two threads of a PE may use one each at the same time.
+    fn duplicate(&self) -> Result<Arc<dyn Transport>>;
+
+    /// Sends `send_bytes[q]` bytes, which follow each other in `send`, to each PE `q`, and receives `receive_bytes[q]`
+    /// from it. An error, on all PEs, if what one sends is not what the other expects.
+    fn all_to_all_v(
+        &self,
+        send: &[u8],
+        send_bytes: &[usize],
+        receive: &mut [u8],
+        receive_bytes: &[usize],
+    ) -> Result<()>;
+
+    /// Adds up each element over all PEs, in rank order: the same bits everywhere. Lengths and types must agree.
+    fn all_reduce_sum(&self, values: Sum<'_>) -> Result<()>;
+
+    /// The largest of each element over all PEs, NaN if one is NaN. Lengths must agree.
+    fn all_reduce_max(&self, values: &mut [f64]) -> Result<()>;
+
+    /// Overwrites `bytes` with those of `root`. Lengths must agree.
+    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()>;
+
+    /// Returns when all PEs have called it.
+    fn barrier(&self) -> Result<()>;
+
+    /// Makes all PEs' collectives fail from now on, those of duplicates too, with `problem` as the reason; or ends all
+    /// PEs' processes with status 1 and a message.
+    fn abort(&self, problem: &str);
+}
+
+/// `Ok` if `send` and `receive` are as long as their counts say, and there are `n_pes` of each.
+fn check_exchange(
+    n_pes: usize,
+    send: usize,
+    send_counts: &[usize],
+    receive: usize,
+    receive_counts: &[usize],
+) -> Result<()> {
+    check_length("send_counts", send_counts.len(), n_pes)?;
+    check_length("receive_counts", receive_counts.len(), n_pes)?;
+    check_length("send", send, total("send_counts", send_counts)?)?;
+    check_length("receive", receive, total("receive_counts", receive_counts)?)
+}
+
+/// The sum of `counts`, by name `array`.
+fn total(array: &'static str, counts: &[usize]) -> Result<usize> {
+    counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count)).ok_or(Error::TooLarge {
+        what: array,
+        count: u64::MAX,
+        limit: usize::MAX as u64,
+    })
+}
+
+/// Splits `slice` into parts that follow each other, and are as long as `lengths` says.
+fn parts<T>(mut slice: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
+    lengths.map(|len| slice.split_off_mut(..len).expect("lengths that were checked")).collect()
+}
+
+/// `Ok` if `root` is a PE.
+fn check_root(root: usize, n_pes: usize) -> Result<()> {
+    if root < n_pes {
+        Ok(())
+    } else {
+        Err(Error::invalid("root", root, format!("a processing element below {n_pes}")))
+    }
+}
+
+/// Sees to it that one thread of a PE at a time is in a collective of a communicator.
+#[derive(Debug, Default)]
+struct Turn(AtomicBool);
+
+/// Held during a collective.
+#[must_use]
+struct TurnGuard<'a>(&'a AtomicBool);
+
+impl Turn {
+    /// `None` if another thread has it.
+    fn take(&self) -> Option<TurnGuard<'_>> {
+        (!self.0.swap(true, Ordering::Acquire)).then(|| TurnGuard(&self.0))
+    }
+}
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What is wrong if [`Turn::take`] fails.
+const TWO_THREADS: &str =
+    "two of its threads called collectives of one communicator at once: give each a duplicate of its own";
+
+/// What a panic on PE `rank` is to those who run it.
+fn panicked(rank: usize, panic: &(dyn Any + Send)) -> Error {
+    Error::Communication { rank, problem: format!("it panicked: {}", panic_message(panic)) }
+}

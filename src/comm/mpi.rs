@@ -1,0 +1,319 @@
+//! PEs that are the processes of an MPI job. Needs the feature `mpi`, and an MPI library that serves all threads.
+//!
+//! A job is started by the library's `mpirun -np P PROGRAM`; without it there is one PE. Before anything else, each
+//! collective gathers everyone's call, and fails on all PEs if they differ. What cannot be told to the others that way,
+//! like a PE that returns an error, ends the job: [`run`] sees to it. MPI's own errors do so too, and the end of a
+//! process, which `mpirun` notices.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use mpi::Threading;
+use mpi::environment::Universe;
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{
+    Communicator as _, CommunicatorCollectives as _, Destination as _, Root as _, Source as _,
+};
+
+use crate::comm::reduce::{accumulate, larger, share};
+use crate::comm::signature::{Call, Kind, Mismatch, blame, odd_one};
+use crate::comm::{
+    Communicator, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root, panicked, parts,
+};
+use crate::device::Element;
+use crate::error::{Error, Result};
+
+/// Messages are split at this many bytes: MPI counts in `i32`.
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
+/// One process's end of an exchange by MPI.
+pub struct MpiTransport {
+    /// Freed before `session` ends MPI.
+    communicator: Handle,
+    session: Arc<Session>,
+    rank: usize,
+    size: usize,
+    /// Number of collectives so far.
+    sequence: AtomicU64,
+    turn: Turn,
+}
+
+struct Handle(SimpleCommunicator);
+
+// SAFETY: the library was asked for MPI_THREAD_MULTIPLE and gives it: handles may be used by any thread. That only one
+// at a time is in a collective of a communicator is up to `Turn`.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+/// What a process's duplicates share.
+struct Session {
+    /// Ends MPI when it is dropped.
+    _universe: Universe,
+    max_message_bytes: usize,
+    failure: OnceLock<(usize, String)>,
+}
+
+impl Session {
+    fn check(&self) -> Result<()> {
+        match self.failure.get() {
+            None => Ok(()),
+            Some((rank, problem)) => Err(Error::Communication { rank: *rank, problem: problem.clone() }),
+        }
+    }
+
+    /// The failure, which is an earlier one if there was one.
+    fn fail(&self, rank: usize, problem: impl Into<String>) -> Error {
+        let (rank, problem) = self.failure.get_or_init(|| (rank, problem.into()));
+        Error::Communication { rank: *rank, problem: problem.clone() }
+    }
+}
+
+impl MpiTransport {
+    /// Starts MPI.
+    fn world(max_message_bytes: usize) -> Result<Self> {
+        if max_message_bytes == 0 || i32::try_from(max_message_bytes).is_err() {
+            let expected = format!("1 to {}", i32::MAX);
+            return Err(Error::invalid("max_message_bytes", max_message_bytes, expected));
+        }
+        let (universe, threading) = mpi::initialize_with_threading(Threading::Multiple).ok_or_else(|| {
+            let remedy = "a process can start it once, and has done so before".to_owned();
+            Error::Unavailable { what: "MPI".to_owned(), remedy }
+        })?;
+        if threading != Threading::Multiple {
+            return Err(Error::Unavailable {
+                what: "MPI for several threads at once (MPI_THREAD_MULTIPLE)".to_owned(),
+                remedy: format!(
+                    "this MPI library gives {threading:?}: use one that is built with thread support"
+                ),
+            });
+        }
+        let communicator = universe.world();
+        let session = Session { _universe: universe, max_message_bytes, failure: OnceLock::new() };
+        Ok(Self::new(communicator, Arc::new(session)))
+    }
+
+    fn new(communicator: SimpleCommunicator, session: Arc<Session>) -> Self {
+        // Neither is negative.
+        let (rank, size) = (communicator.rank() as usize, communicator.size() as usize);
+        let communicator = Handle(communicator);
+        MpiTransport { communicator, session, rank, size, sequence: AtomicU64::new(0), turn: Turn::default() }
+    }
+
+    fn mpi(&self) -> &SimpleCommunicator {
+        &self.communicator.0
+    }
+
+    fn turn(&self) -> Result<TurnGuard<'_>> {
+        self.turn.take().ok_or_else(|| self.session.fail(self.rank, TWO_THREADS))
+    }
+
+    /// An error on all PEs if their calls are not equal. Returns the collective's number.
+    fn agree(&self, call: Call) -> Result<u64> {
+        self.session.check()?;
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let mut words = vec![0u64; 3 * self.size];
+        self.mpi().all_gather_into(&call.to_words()[..], &mut words[..]);
+        let mut calls = Vec::with_capacity(self.size);
+        for (rank, words) in words.chunks_exact(3).enumerate() {
+            let call = Call::from_words([words[0], words[1], words[2]]);
+            calls.push(call.ok_or_else(|| self.session.fail(rank, "it runs another version of cohop"))?);
+        }
+        match odd_one(&calls, sequence) {
+            None => Ok(sequence),
+            Some((rank, problem)) => Err(self.session.fail(rank, problem)),
+        }
+    }
+
+    /// An error on all PEs if one does not send what another expects.
+    fn agree_on_counts(&self, sequence: u64, send_bytes: &[usize], receive_bytes: &[usize]) -> Result<()> {
+        let send: Vec<u64> = send_bytes.iter().map(|&bytes| bytes as u64).collect();
+        let mut receive = vec![0u64; self.size];
+        self.mpi().all_to_all_into(&send[..], &mut receive[..]);
+        // A sender that does not exist means that all is well.
+        let report = Mismatch::find(receive.into_iter(), receive_bytes)
+            .map_or([u64::MAX, 0, 0], |m| [m.sender as u64, m.sent, m.expected]);
+        let mut reports = vec![0u64; 3 * self.size];
+        self.mpi().all_gather_into(&report[..], &mut reports[..]);
+        let reports: Vec<_> = reports
+            .chunks_exact(3)
+            .map(|words| {
+                let sender = usize::try_from(words[0]).ok().filter(|&sender| sender < self.size)?;
+                Some(Mismatch { sender, sent: words[1], expected: words[2] })
+            })
+            .collect();
+        match blame(&reports, sequence) {
+            None => Ok(()),
+            Some((rank, problem)) => Err(self.session.fail(rank, problem)),
+        }
+    }
+
+    /// Sends `send(q)` to each PE `q`, and fills `receive[q]` from it. The lengths were agreed on.
+    fn exchange<'a>(&self, send: impl Fn(usize) -> &'a [u8], mut receive: Vec<&'a mut [u8]>) {
+        let (rank, size) = (self.rank, self.size);
+        receive[rank].copy_from_slice(send(rank));
+        let limit = self.session.max_message_bytes;
+        mpi::request::multiple_scope(2 * size, |scope, requests| {
+            for (from, part) in receive.into_iter().enumerate().filter(|(from, _)| *from != rank) {
+                let process = self.mpi().process_at_rank(from as i32);
+                for message in part.chunks_mut(limit) {
+                    requests.add(process.immediate_receive_into(scope, message));
+                }
+            }
+            // Each begins with the next, so that not all send to the same PE at once.
+            for to in (rank + 1..size).chain(0..rank) {
+                let process = self.mpi().process_at_rank(to as i32);
+                for message in send(to).chunks(limit) {
+                    requests.add(process.immediate_send(scope, message));
+                }
+            }
+            requests.wait_all(&mut Vec::new());
+        });
+    }
+
+    /// Each PE adds up its share of all PEs' values, in rank order, and sends it to all: the same bits as between
+    /// threads. MPI's own reduction may add up in another order.
+    fn reduce<T: Element>(
+        &self,
+        kind: Kind,
+        values: &mut [T],
+        combine: impl Fn(T, T) -> T + Copy,
+    ) -> Result<()> {
+        let _turn = self.turn()?;
+        let (len, size) = (values.len(), self.size);
+        self.agree(Call::reduce(kind, len))?;
+        let share_of = |rank| share(len, size, rank);
+        let mine = share_of(self.rank).len();
+        let mut shares = vec![T::zeroed(); size * mine];
+        let receive = parts(bytemuck::cast_slice_mut(&mut shares), (0..size).map(|_| mine * size_of::<T>()));
+        self.exchange(|to| bytemuck::cast_slice(&values[share_of(to)]), receive);
+        let (total, others) = shares.split_at_mut(mine);
+        // Without a share there is nothing to add up.
+        for other in others.chunks_exact(mine.max(1)) {
+            accumulate(total, other, combine);
+        }
+        let receive = parts(
+            bytemuck::cast_slice_mut(values),
+            (0..size).map(|rank| share_of(rank).len() * size_of::<T>()),
+        );
+        self.exchange(|_| bytemuck::cast_slice(total), receive);
+        Ok(())
+    }
+
+    /// Tells the others that no collective follows: an error on all PEs if one calls some.
+    fn leave(&self) -> Result<()> {
+        let _turn = self.turn()?;
+        self.agree(Call::new(Kind::Leave)).map(drop)
+    }
+
+    /// Ends all processes.
+    fn end(&self, error: &Error) -> ! {
+        // There is no other way to tell: this process ends too.
+        eprintln!("{error}");
+        self.mpi().abort(1)
+    }
+}
+
+impl Transport for MpiTransport {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Transport>> {
+        let _turn = self.turn()?;
+        self.agree(Call::new(Kind::Duplicate))?;
+        Ok(Arc::new(MpiTransport::new(self.mpi().duplicate(), self.session.clone())))
+    }
+
+    fn all_to_all_v(
+        &self,
+        send: &[u8],
+        send_bytes: &[usize],
+        receive: &mut [u8],
+        receive_bytes: &[usize],
+    ) -> Result<()> {
+        check_exchange(self.size, send.len(), send_bytes, receive.len(), receive_bytes)?;
+        let _turn = self.turn()?;
+        let sequence = self.agree(Call::new(Kind::AllToAll))?;
+        self.agree_on_counts(sequence, send_bytes, receive_bytes)?;
+        let mut rest = send;
+        // The lengths were checked.
+        let part = |&bytes: &usize| rest.split_off(..bytes).unwrap_or_default();
+        let send: Vec<&[u8]> = send_bytes.iter().map(part).collect();
+        let receive = parts(receive, receive_bytes.iter().copied());
+        self.exchange(|to| send[to], receive);
+        Ok(())
+    }
+
+    fn all_reduce_sum(&self, values: Sum<'_>) -> Result<()> {
+        match values {
+            Sum::F32(values) => self.reduce(Kind::SumF32, values, |a, b| a + b),
+            Sum::F64(values) => self.reduce(Kind::SumF64, values, |a, b| a + b),
+            Sum::U64(values) => self.reduce(Kind::SumU64, values, u64::wrapping_add),
+        }
+    }
+
+    fn all_reduce_max(&self, values: &mut [f64]) -> Result<()> {
+        self.reduce(Kind::MaxF64, values, larger)
+    }
+
+    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()> {
+        check_root(root, self.size)?;
+        let _turn = self.turn()?;
+        self.agree(Call::broadcast(root, bytes.len()))?;
+        let root = self.mpi().process_at_rank(root as i32);
+        for message in bytes.chunks_mut(self.session.max_message_bytes) {
+            root.broadcast_into(message);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        let _turn = self.turn()?;
+        // No one has everyone's call before all have come.
+        self.agree(Call::new(Kind::Barrier)).map(drop)
+    }
+
+    /// Ends all processes of the job with status 1, and does not return.
+    fn abort(&self, problem: &str) {
+        self.end(&Error::Communication { rank: self.rank, problem: problem.to_owned() })
+    }
+}
+
+impl fmt::Debug for MpiTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MpiTransport({} of {})", self.rank, self.size)
+    }
+}
+
+/// Starts MPI, runs `body` as this process's PE, ends MPI, and returns what `body` does. Once in a process, from its
+/// main thread.
+///
+/// If `body` fails or panics, or returns before others have called all their collectives, all processes of the job end
+/// with status 1, and the error on stderr: the only errors returned are those of starting MPI, [`Error::Unavailable`].
+/// Duplicates are to be dropped, and threads that use them joined, before `body` returns.
+pub fn run<T>(body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+    run_splitting(MAX_MESSAGE_BYTES, body)
+}
+
+/// [`run`] with messages split at `max_message_bytes`, the same on all PEs: from 1 to `i32::MAX`.
+pub fn run_splitting<T>(max_message_bytes: usize, body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+    let transport = Arc::new(MpiTransport::world(max_message_bytes)?);
+    let communicator = Communicator::new(transport.clone());
+    let result = catch_unwind(AssertUnwindSafe(|| body(communicator)))
+        .unwrap_or_else(|panic| Err(panicked(transport.rank, &*panic)))
+        .and_then(|value| transport.leave().map(|()| value));
+    match result {
+        Ok(value) => Ok(value),
+        Err(error @ Error::Communication { .. }) => transport.end(&error),
+        Err(error) => {
+            transport.end(&Error::Communication { rank: transport.rank, problem: error.to_string() })
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Sums of gradients over processing elements: after them, every PE takes the same optimiser step.
+
+use super::Peers;
+use crate::comm::Stage;
+use crate::device::Device;
+use crate::error::Result;
+use crate::tape::{Gradient, Gradients, RowGradient};
+use crate::tensor::Tensor;
+
+/// Each parameter's gradient, added up over all PEs in rank order: the same bits everywhere. Collective; all PEs have
+/// gradients of the same parameters.
+///
+/// All dense gradients travel as one vector. Of a row-sparse one the rows travel, with their numbers.
+pub fn sum_gradients<D: Device>(
+    device: &D,
+    peers: &Peers<D>,
+    gradients: &Gradients<D>,
+    n_parameters: usize,
+) -> Result<Gradients<D>> {
+    let of = |key| gradients.get_parameter(key);
+    let mut total = 0;
+    for key in 0..n_parameters {
+        if let Some(Gradient::Dense(x)) = of(key) {
+            total += x.rows() * x.cols();
+        }
+    }
+    let mut all = Tensor::allocate(device, 1, total)?;
+    let mut start = 0;
+    for key in 0..n_parameters {
+        if let Some(Gradient::Dense(x)) = of(key) {
+            let end = start + x.rows() * x.cols();
+            device.copy(x.view(), D::slice_mut(all.make_mut(device)?.data, start..end))?;
+            start = end;
+        }
+    }
+    let all = peers.all_reduce(device, Stage::Parameter, &all)?;
+    let mut start = 0;
+    let mut sums = Vec::new();
+    for key in 0..n_parameters {
+        let sum = match of(key) {
+            None => continue,
+            Some(Gradient::Dense(x)) => {
+                let end = start + x.rows() * x.cols();
+                let mut sum = Tensor::allocate(device, x.rows(), x.cols())?;
+                device.copy(D::slice(all.view(), start..end), sum.make_mut(device)?.data)?;
+                start = end;
+                Gradient::Dense(sum)
+            }
+            Some(Gradient::Rows(rows)) => Gradient::Rows(sum_rows(device, peers, rows)?),
+        };
+        sums.push((key, sum));
+    }
+    Ok(Gradients::of_parameters(sums))
+}
+
+/// The sum of row-sparse gradients; rows that several PEs have are added in rank order.
+fn sum_rows<D: Device>(device: &D, peers: &Peers<D>, rows: &RowGradient<D>) -> Result<RowGradient<D>> {
+    let communicator = peers.communicator();
+    let (index, _) = communicator.all_gather_v(Stage::Parameter, &device.download(rows.index())?)?;
+    let (values, _) = communicator.all_gather_v(Stage::Parameter, &rows.values().to_vec(device)?)?;
+    let [n_rows, cols] = rows.shape();
+    let values = Tensor::from_slice(device, index.len(), cols, &values)?;
+    RowGradient::new(device, n_rows, &index, values)
+}

@@ -1,0 +1,275 @@
+//! How rows travel between the processing elements that own them and those that need them, and the tape op that moves
+//! them (Cooperative Minibatching §3; DESIGN §7).
+
+use std::sync::Arc;
+
+use crate::comm::{Communicator, Stage, Sum};
+use crate::device::{Cpu, Device, Dtype, Element, Matrix, Scalar, Storage};
+use crate::error::{Error, Result, check_length};
+use crate::tape::{BackwardStep, Op, RowPeers, Tape, Var};
+use crate::tensor::Tensor;
+
+/// A processing element's means of exchange.
+#[derive(Clone, Debug)]
+pub struct Peers<D: Device> {
+    communicator: Communicator,
+    /// What is received lands in its memory.
+    host: Cpu<D::Scalar>,
+}
+
+impl<D: Device> Peers<D> {
+    /// Exchange over `communicator`, for tensors on `device`.
+    pub fn new(device: &D, communicator: Communicator) -> Self {
+        Peers { communicator, host: device.host() }
+    }
+
+    /// The communicator.
+    pub fn communicator(&self) -> &Communicator {
+        &self.communicator
+    }
+
+    /// Host memory that is fast to copy to the device.
+    pub(crate) fn host(&self) -> &Cpu<D::Scalar> {
+        &self.host
+    }
+
+    /// Sends `counts[q]` rows of `x`, which follow each other, to each PE `q`, and receives rows from each.
+    fn exchange(
+        &self,
+        device: &D,
+        stage: Stage,
+        x: &Tensor<D>,
+        counts: &[usize],
+        receive_counts: &[usize],
+    ) -> Result<Tensor<D>> {
+        let cols = x.cols();
+        let scalars = |counts: &[usize]| counts.iter().map(|rows| rows * cols).collect::<Vec<_>>();
+        let n_rows: usize = receive_counts.iter().sum();
+        let mut received = self.host.allocate::<D::Scalar>(n_rows * cols)?;
+        let downloaded;
+        let sent = match D::as_host(x.view()) {
+            Some(sent) => sent,
+            None => {
+                downloaded = device.download(x.view())?;
+                &downloaded
+            }
+        };
+        let (send_counts, receive_counts) = (scalars(counts), scalars(receive_counts));
+        self.communicator.all_to_all_v(stage, sent, &send_counts, &mut received, &receive_counts)?;
+        Tensor::from_buffer(device.adopt(received)?, n_rows, cols)
+    }
+
+    /// Adds up `x` over all PEs, in rank order: the same bits everywhere.
+    pub fn all_reduce(&self, device: &D, stage: Stage, x: &Tensor<D>) -> Result<Tensor<D>> {
+        let mut sum = self.host.upload(&device.download(x.view())?)?;
+        self.communicator.all_reduce_sum(stage, as_sum(&mut sum))?;
+        Tensor::from_buffer(device.adopt(sum)?, x.rows(), x.cols())
+    }
+}
+
+/// What an all-reduce takes, of either scalar.
+fn as_sum<S: Scalar>(values: &mut [S]) -> Sum<'_> {
+    match S::DTYPE {
+        Dtype::F64 => Sum::F64(bytemuck::cast_slice_mut(values)),
+        _ => Sum::F32(bytemuck::cast_slice_mut(values)),
+    }
+}
+
+impl<D: Device> RowPeers<D> for Peers<D> {
+    fn sum(&self, device: &D, x: &Tensor<D>) -> Result<Tensor<D>> {
+        self.all_reduce(device, Stage::Parameter, x)
+    }
+
+    fn sum_rows(&self, rows: usize) -> Result<usize> {
+        let mut rows = [rows as u64];
+        self.communicator.all_reduce_sum(Stage::Parameter, Sum::U64(&mut rows))?;
+        Ok(rows[0] as usize)
+    }
+}
+
+/// Which of its rows a PE sends to whom, and where it puts what it receives. Made once for a layer; serves features,
+/// activations and, the other way, gradients.
+#[derive(Debug)]
+pub struct ExchangePlan<D: Device> {
+    n_owned: usize,
+    /// `[Σ send_counts]`: owned rows, by the PE that needs them.
+    send_rows: D::Buffer<u32>,
+    send_counts: Vec<usize>,
+    receive_counts: Vec<usize>,
+    /// `[n_needed]`: where each needed row stands among those received.
+    place: D::Buffer<u32>,
+    /// `[n_needed]`: the needed row that each received one is.
+    order: D::Buffer<u32>,
+}
+
+impl<S: Scalar> ExchangePlan<Cpu<S>> {
+    /// The plan for a PE that owns `n_owned` rows, sends `send_counts[q]` of `send_rows` to each PE `q`, and receives
+    /// `receive_counts[q]` from it, of which the `i`-th of all is the row `order[i]` that it needs.
+    pub(crate) fn new(
+        cpu: &Cpu<S>,
+        n_owned: usize,
+        send_rows: &[u32],
+        send_counts: Vec<usize>,
+        order: &[u32],
+        receive_counts: Vec<usize>,
+    ) -> Result<Self> {
+        check_length("send_rows", send_rows.len(), send_counts.iter().sum())?;
+        check_length("order", order.len(), receive_counts.iter().sum())?;
+        let mut place = cpu.allocate::<u32>(order.len())?;
+        for (position, &row) in order.iter().enumerate() {
+            place[row as usize] = position as u32;
+        }
+        let (send_rows, order) = (cpu.upload(send_rows)?, cpu.upload(order)?);
+        Ok(ExchangePlan { n_owned, send_rows, send_counts, receive_counts, place, order })
+    }
+
+    /// A value of each needed row, from its owner's `owned: [n_owned]`.
+    pub(crate) fn fetch_values<T: Element>(
+        &self,
+        communicator: &Communicator,
+        stage: Stage,
+        owned: &[T],
+    ) -> Result<Vec<T>> {
+        check_length("values of owned rows", owned.len(), self.n_owned)?;
+        let sent: Vec<T> = self.send_rows.iter().map(|&row| owned[row as usize]).collect();
+        let mut received = vec![T::zeroed(); self.order.len()];
+        communicator.all_to_all_v(stage, &sent, &self.send_counts, &mut received, &self.receive_counts)?;
+        Ok(self.place.iter().map(|&place| received[place as usize]).collect())
+    }
+
+    /// Several values of each needed row, from its owner's rows: row `i` of `owned` is `owned.1[owned.0[i]..owned.0[i + 1]]`.
+    /// Returns the same for the needed rows.
+    pub(crate) fn fetch_lists<T: Element>(
+        &self,
+        communicator: &Communicator,
+        stage: Stage,
+        (indptr, values): (&[u32], &[T]),
+    ) -> Result<(Vec<u32>, Vec<T>)> {
+        check_length("indptr of owned rows", indptr.len(), self.n_owned + 1)?;
+        let bounds = |row: u32| indptr[row as usize] as usize..indptr[row as usize + 1] as usize;
+        let lengths: Vec<u32> = (0..self.n_owned as u32).map(|row| bounds(row).len() as u32).collect();
+        let needed_lengths = self.fetch_values(communicator, stage, &lengths)?;
+        let sent: Vec<T> = self.send_rows.iter().flat_map(|&row| &values[bounds(row)]).copied().collect();
+        let total = |rows: &[u32], counts: &[usize], length: &dyn Fn(u32) -> usize| {
+            let mut rows = rows.iter();
+            counts
+                .iter()
+                .map(|&n| rows.by_ref().take(n).map(|&row| length(row)).sum())
+                .collect::<Vec<usize>>()
+        };
+        let send_counts = total(&self.send_rows, &self.send_counts, &|row| bounds(row).len());
+        let receive_counts =
+            total(&self.order, &self.receive_counts, &|row| needed_lengths[row as usize] as usize);
+        let mut received = vec![T::zeroed(); receive_counts.iter().sum()];
+        communicator.all_to_all_v(stage, &sent, &send_counts, &mut received, &receive_counts)?;
+        // Where each received list begins.
+        let mut starts = Vec::with_capacity(self.order.len());
+        let mut start = 0usize;
+        for &row in self.order.iter() {
+            starts.push(start);
+            start += needed_lengths[row as usize] as usize;
+        }
+        let (mut needed, mut lists) = (vec![0u32], Vec::with_capacity(received.len()));
+        for (&place, &length) in self.place.iter().zip(&needed_lengths) {
+            lists.extend_from_slice(&received[starts[place as usize]..][..length as usize]);
+            let end = u32::try_from(lists.len()).map_err(|_| Error::TooLarge {
+                what: "the minibatch's sparse features",
+                count: lists.len() as u64,
+                limit: u32::MAX.into(),
+            })?;
+            needed.push(end);
+        }
+        Ok((needed, lists))
+    }
+}
+
+impl<D: Device> ExchangePlan<D> {
+    /// Moves a plan to `device` (on the CPU: the same memory).
+    pub fn from_host(device: &D, host: ExchangePlan<Cpu<D::Scalar>>) -> Result<Self> {
+        Ok(ExchangePlan {
+            n_owned: host.n_owned,
+            send_rows: device.adopt(host.send_rows)?,
+            send_counts: host.send_counts,
+            receive_counts: host.receive_counts,
+            place: device.adopt(host.place)?,
+            order: device.adopt(host.order)?,
+        })
+    }
+
+    /// Number of rows that this PE owns.
+    pub fn n_owned(&self) -> usize {
+        self.n_owned
+    }
+
+    /// Number of rows that this PE needs.
+    pub fn n_needed(&self) -> usize {
+        D::len(&self.place)
+    }
+
+    /// Number of needed rows that other PEs own.
+    pub fn n_received(&self, rank: usize) -> usize {
+        self.n_needed() - self.receive_counts[rank]
+    }
+
+    /// `[n_needed, cols]`: the rows that this PE needs, of what all PEs own; `owned: [n_owned, cols]`. Collective.
+    pub fn fetch(&self, device: &D, peers: &Peers<D>, stage: Stage, owned: &Tensor<D>) -> Result<Tensor<D>> {
+        check_length("owned rows", owned.rows(), self.n_owned)?;
+        let sent = gather(device, owned, &self.send_rows)?;
+        let received = peers.exchange(device, stage, &sent, &self.send_counts, &self.receive_counts)?;
+        gather(device, &received, &self.place)
+    }
+
+    /// `[n_owned, cols]`: for each row owned, the sum of what all PEs that needed it have for it, in rank order;
+    /// `needed: [n_needed, cols]`. The reverse of [`fetch`](ExchangePlan::fetch). Collective.
+    pub fn give_back(
+        &self,
+        device: &D,
+        peers: &Peers<D>,
+        stage: Stage,
+        needed: &Tensor<D>,
+    ) -> Result<Tensor<D>> {
+        check_length("needed rows", needed.rows(), self.n_needed())?;
+        let sent = gather(device, needed, &self.order)?;
+        let received = peers.exchange(device, stage, &sent, &self.receive_counts, &self.send_counts)?;
+        let mut sum = Tensor::zeros(device, self.n_owned, needed.cols())?;
+        device.scatter_add(received.matrix(), D::view(&self.send_rows), sum.make_mut(device)?)?;
+        Ok(sum)
+    }
+}
+
+fn gather<D: Device>(device: &D, x: &Tensor<D>, index: &D::Buffer<u32>) -> Result<Tensor<D>> {
+    let mut out = Tensor::allocate(device, D::len(index), x.cols())?;
+    let Matrix { data, rows, .. } = x.matrix();
+    device.gather(data, rows, D::view(index), out.make_mut(device)?)?;
+    Ok(out)
+}
+
+/// `out = fetch(x)`; the gradient goes the other way, and owners add what arrives.
+struct Exchange<D: Device> {
+    plan: Arc<ExchangePlan<D>>,
+    peers: Peers<D>,
+}
+
+impl<D: Device> Op<D> for Exchange<D> {
+    fn name(&self) -> &'static str {
+        "exchange"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        self.plan.fetch(device, &self.peers, Stage::Forward, inputs[0])
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        Ok(vec![Some(self.plan.give_back(device, &self.peers, Stage::Backward, &step.gradient)?)])
+    }
+}
+
+/// Rows `[n_needed, dim]` that this PE needs, of all PEs' `x: [n_owned, dim]`. Collective, in the backward pass too.
+pub fn exchange<D: Device>(
+    tape: &Tape<D>,
+    peers: &Peers<D>,
+    plan: &Arc<ExchangePlan<D>>,
+    x: Var,
+) -> Result<Var> {
+    tape.apply(Exchange { plan: plan.clone(), peers: peers.clone() }, &[x])
+}

@@ -1,0 +1,257 @@
+//! Cooperative sampling: each processing element samples the in-edges of the vertices that it owns, and tells the owners
+//! of the sources which vertices the next layer needs (Cooperative Minibatching §3, algorithm 1).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::plan::ExchangePlan;
+use super::walk;
+use crate::block::Block;
+use crate::comm::{Communicator, Stage, Sum};
+use crate::device::cpu::{LaborPeers, share};
+use crate::device::{Cpu, Method, SampleSpec, Scalar};
+use crate::error::{Error, Result};
+use crate::graph::{Partition, Shard};
+use crate::rng::Variates;
+use crate::sample::SamplerConfig;
+
+/// One processing element's part of a minibatch that all sample together.
+#[derive(Debug)]
+pub struct CooperativeBatch<S: Scalar> {
+    /// The seed vertices that this PE owns, each once, in order of first occurrence.
+    pub seeds: Vec<u32>,
+    /// In model order. The destinations of each are owned by this PE; its sources by any.
+    pub blocks: Vec<Arc<Block<Cpu<S>>>>,
+    /// In model order: how each block's source rows come from their owners.
+    pub plans: Vec<ExchangePlan<Cpu<S>>>,
+    /// Owned vertices whose input rows some PE needs: the rows that the first plan sends from.
+    pub input_vertices: Vec<u32>,
+}
+
+/// Samples minibatches with the other processing elements.
+#[derive(Debug)]
+pub struct CooperativeSampler<S: Scalar> {
+    cpu: Cpu<S>,
+    shard: Arc<Shard>,
+    communicator: Communicator,
+    config: SamplerConfig,
+    with_degrees: bool,
+}
+
+impl<S: Scalar> CooperativeSampler<S> {
+    /// A sampler for the PE that holds `shard`; with `with_degrees` its blocks know their sources' in-degrees.
+    ///
+    /// Errors: no layers; a shard of another PE, or of a partition for another number of PEs, than the communicator's.
+    pub fn new(
+        cpu: Cpu<S>,
+        shard: Arc<Shard>,
+        communicator: Communicator,
+        config: SamplerConfig,
+        with_degrees: bool,
+    ) -> Result<Self> {
+        if config.fanouts.0.is_empty() {
+            return Err(Error::invalid("fanouts", "an empty list", "a fanout for each layer, one at least"));
+        }
+        let (held, own) =
+            ([shard.pe(), shard.partition().n_pes()], [communicator.rank(), communicator.size()]);
+        if held != own {
+            let found = format!("that of PE {} of {}", held[0], held[1]);
+            return Err(Error::invalid("shard", found, format!("that of PE {} of {}", own[0], own[1])));
+        }
+        Ok(CooperativeSampler { cpu, shard, communicator, config, with_degrees })
+    }
+
+    /// What this PE holds of the graph.
+    pub fn shard(&self) -> &Arc<Shard> {
+        &self.shard
+    }
+
+    /// Samples minibatch number `batch` around `seeds`, which all PEs give alike; each takes those that it owns. The
+    /// union over PEs of what is sampled is the block that [`Sampler`](crate::sample::Sampler) would sample alone, vertex
+    /// for vertex and edge for edge. Collective.
+    pub fn sample(&self, seeds: &[u32], batch: u64) -> Result<CooperativeBatch<S>> {
+        let partition = self.shard.partition();
+        let mut position_of = RowOf::new(&self.shard);
+        let mut owned = Vec::new();
+        for (position, &seed) in seeds.iter().enumerate() {
+            if seed as usize >= partition.n_vertices() {
+                return Err(Error::IndexOutOfRange {
+                    array: "seeds",
+                    position: position as u64,
+                    value: seed.into(),
+                    limit: partition.n_vertices() as u64,
+                });
+            }
+            if partition.owner(seed) == self.shard.pe() {
+                position_of.position(seed, &mut owned);
+            }
+        }
+        let n_seeds = owned.len();
+        let variates = Variates::new(self.config.seed, batch, self.config.kappa);
+        let n_layers = self.config.fanouts.0.len();
+        let (mut blocks, mut plans) = (Vec::with_capacity(n_layers), Vec::with_capacity(n_layers));
+        for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
+            let SamplerConfig { method, per_relation, edge_ids, .. } = self.config;
+            let spec = SampleSpec { method, fanout, per_relation, edge_ids };
+            let block = Block::new(self.sample_layer(&owned, &spec, &variates, layer as u32)?)?;
+            let plan = self.plan(block.src(), &mut owned, &mut position_of)?;
+            blocks.push(Arc::new(if self.with_degrees {
+                self.add_degrees(block, &plan, &owned)?
+            } else {
+                block
+            }));
+            plans.push(plan);
+        }
+        blocks.reverse();
+        plans.reverse();
+        let seeds = owned[..n_seeds].to_vec();
+        Ok(CooperativeBatch { seeds, blocks, plans, input_vertices: owned })
+    }
+
+    fn sample_layer(
+        &self,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        layer: u32,
+    ) -> Result<crate::device::SampledBlock<Cpu<S>>> {
+        let graph = self.shard.in_edges();
+        let mut peers = LaborExchange { communicator: &self.communicator, partition: self.shard.partition() };
+        if let Method::Walk { walks, length, restart } = spec.method {
+            let walks = walk::Walks { walks, length, restart, seed: variates.seed(), layer };
+            let visits = walks.visits(&self.communicator, &self.shard, dst)?;
+            return self.cpu.sample_walked(graph, dst, spec, variates, &visits);
+        }
+        self.cpu.sample_in_edges(graph, dst, spec, variates, layer, &mut peers)
+    }
+
+    /// Asks the owners of `sources` for their rows: each appends to its `owned` those that it did not have yet.
+    fn plan(
+        &self,
+        sources: &[u32],
+        owned: &mut Vec<u32>,
+        position_of: &mut RowOf,
+    ) -> Result<ExchangePlan<Cpu<S>>> {
+        let partition = self.shard.partition();
+        let (order, receive_counts) = by_owner(partition, sources);
+        let wanted: Vec<u32> = order.iter().map(|&row| sources[row as usize]).collect();
+        let send_counts = self.communicator.exchange_counts(Stage::Sample, &receive_counts)?;
+        let mut asked = vec![0u32; send_counts.iter().sum()];
+        self.communicator.all_to_all_v(Stage::Sample, &wanted, &receive_counts, &mut asked, &send_counts)?;
+        let send_rows: Vec<u32> = asked.iter().map(|&vertex| position_of.position(vertex, owned)).collect();
+        ExchangePlan::new(&self.cpu, owned.len(), &send_rows, send_counts, &order, receive_counts)
+    }
+
+    fn add_degrees(
+        &self,
+        block: Block<Cpu<S>>,
+        plan: &ExchangePlan<Cpu<S>>,
+        owned: &[u32],
+    ) -> Result<Block<Cpu<S>>> {
+        let own: Vec<u64> = owned.iter().map(|&v| self.shard.in_degree(v).unwrap_or_default()).collect();
+        let needed = plan.fetch_values(&self.communicator, Stage::Sample, &own)?;
+        let degree_of: HashMap<u32, u64> = block.src().iter().copied().zip(needed).collect();
+        block.with_degrees(&self.cpu, |vertex| degree_of.get(&vertex).copied().unwrap_or_default())
+    }
+}
+
+/// Positions in `vertices` by owner, in order within each, and how many each owner has.
+fn by_owner(partition: &Partition, vertices: &[u32]) -> (Vec<u32>, Vec<usize>) {
+    let mut counts = vec![0; partition.n_pes()];
+    for &vertex in vertices {
+        counts[partition.owner(vertex)] += 1;
+    }
+    let mut next: Vec<usize> =
+        counts.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
+    let mut order = vec![0; vertices.len()];
+    for (position, &vertex) in vertices.iter().enumerate() {
+        let next = &mut next[partition.owner(vertex)];
+        order[*next] = position as u32;
+        *next += 1;
+    }
+    (order, counts)
+}
+
+/// Where a minibatch's owned vertices stand in the list of them.
+struct RowOf<'a> {
+    shard: &'a Shard,
+    position: HashMap<u32, u32>,
+}
+
+impl<'a> RowOf<'a> {
+    fn new(shard: &'a Shard) -> Self {
+        RowOf { shard, position: HashMap::new() }
+    }
+
+    /// The position of `vertex`, which this PE owns, in `list`, to which it is appended if it is new.
+    fn position(&mut self, vertex: u32, list: &mut Vec<u32>) -> u32 {
+        debug_assert!(self.shard.row_of(vertex).is_some());
+        *self.position.entry(vertex).or_insert_with(|| {
+            list.push(vertex);
+            list.len() as u32 - 1
+        })
+    }
+}
+
+/// LABOR's probabilities, agreed on between PEs: a source's owner takes the largest that any PE has for it.
+struct LaborExchange<'a> {
+    communicator: &'a Communicator,
+    partition: &'a Partition,
+}
+
+impl LaborPeers for LaborExchange<'_> {
+    fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64> {
+        let (order, counts) = by_owner(self.partition, ids);
+        let asked_counts = self.communicator.exchange_counts(Stage::Sample, &counts)?;
+        let n_asked = asked_counts.iter().sum();
+        let sorted: Vec<u32> = order.iter().map(|&i| ids[i as usize]).collect();
+        let values: Vec<f64> = order.iter().map(|&i| largest[i as usize]).collect();
+        let (mut asked, mut theirs) = (vec![0u32; n_asked], vec![0f64; n_asked]);
+        self.communicator.all_to_all_v(Stage::Sample, &sorted, &counts, &mut asked, &asked_counts)?;
+        self.communicator.all_to_all_v(Stage::Sample, &values, &counts, &mut theirs, &asked_counts)?;
+        let mut maximum = HashMap::with_capacity(n_asked);
+        for (&vertex, &value) in asked.iter().zip(&theirs) {
+            let known = maximum.entry(vertex).or_insert(0.0f64);
+            *known = known.max(value);
+        }
+        let mut expected = [maximum.values().map(|&value| share(value)).sum()];
+        for (vertex, value) in asked.iter().zip(&mut theirs) {
+            *value = maximum[vertex];
+        }
+        let mut answers = vec![0f64; ids.len()];
+        self.communicator.all_to_all_v(Stage::Sample, &theirs, &asked_counts, &mut answers, &counts)?;
+        for (&i, answer) in order.iter().zip(answers) {
+            largest[i as usize] = answer;
+        }
+        self.communicator.all_reduce_sum(Stage::Sample, Sum::U64(&mut expected))?;
+        Ok(expected[0])
+    }
+}
+
+/// Sends `vertices`, of any owner, to their owners, each of which `answer`s for those that it is sent; returns the answers in the
+/// order of `vertices`. Collective.
+pub(super) fn ask_owners<Q: crate::device::Element, A: crate::device::Element>(
+    communicator: &Communicator,
+    partition: &Partition,
+    vertices: &[u32],
+    questions: &[Q],
+    answer: impl Fn(u32, Q) -> A,
+) -> Result<Vec<A>> {
+    let (order, counts) = by_owner(partition, vertices);
+    let asked_counts = communicator.exchange_counts(Stage::Sample, &counts)?;
+    let n_asked = asked_counts.iter().sum();
+    let (mut asked, mut with) = (vec![0u32; n_asked], vec![Q::zeroed(); n_asked]);
+    let sorted: Vec<u32> = order.iter().map(|&i| vertices[i as usize]).collect();
+    communicator.all_to_all_v(Stage::Sample, &sorted, &counts, &mut asked, &asked_counts)?;
+    let sorted: Vec<Q> = order.iter().map(|&i| questions[i as usize]).collect();
+    communicator.all_to_all_v(Stage::Sample, &sorted, &counts, &mut with, &asked_counts)?;
+    let answers: Vec<A> =
+        asked.iter().zip(with).map(|(&vertex, question)| answer(vertex, question)).collect();
+    let mut sorted = vec![A::zeroed(); vertices.len()];
+    communicator.all_to_all_v(Stage::Sample, &answers, &asked_counts, &mut sorted, &counts)?;
+    let mut answers = vec![A::zeroed(); vertices.len()];
+    for (&i, value) in order.iter().zip(sorted) {
+        answers[i as usize] = value;
+    }
+    Ok(answers)
+}

@@ -1,0 +1,95 @@
+//! Plans move the right rows, both ways.
+
+use proptest::prelude::*;
+
+use crate::comm::{Stage, threads};
+use crate::coop::{ExchangePlan, Peers, exchange};
+use crate::device::Cpu;
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+
+/// Who needs which of whose rows: `wants[p]` lists (owner, row) without repeats.
+fn problems() -> impl Strategy<Value = (Vec<usize>, Vec<Vec<(usize, u32)>>, usize)> {
+    (1..5usize, 0..4usize).prop_flat_map(|(n_pes, cols)| {
+        let sizes = prop::collection::vec(0..6usize, n_pes);
+        sizes.prop_flat_map(move |sizes| {
+            let all: Vec<(usize, u32)> =
+                sizes.iter().enumerate().flat_map(|(p, &n)| (0..n as u32).map(move |row| (p, row))).collect();
+            let len = all.len();
+            let wants = prop::collection::vec(prop::sample::subsequence(all, 0..=len).prop_shuffle(), n_pes);
+            (Just(sizes), wants, Just(cols))
+        })
+    })
+}
+
+/// The plan of PE `rank`.
+fn plan(cpu: &Cpu<f64>, rank: usize, sizes: &[usize], wants: &[Vec<(usize, u32)>]) -> ExchangePlan<Cpu<f64>> {
+    let n_pes = sizes.len();
+    let of = |p: usize, owner: usize| wants[p].iter().enumerate().filter(move |(_, (o, _))| *o == owner);
+    let send: Vec<Vec<u32>> = (0..n_pes).map(|p| of(p, rank).map(|(_, &(_, row))| row).collect()).collect();
+    let order: Vec<Vec<u32>> = (0..n_pes).map(|q| of(rank, q).map(|(i, _)| i as u32).collect()).collect();
+    let counts = |lists: &[Vec<u32>]| lists.iter().map(Vec::len).collect();
+    ExchangePlan::new(cpu, sizes[rank], &send.concat(), counts(&send), &order.concat(), counts(&order))
+        .unwrap()
+}
+
+fn value(owner: usize, row: u32, column: usize) -> f64 {
+    (owner * 100 + row as usize * 10 + column) as f64
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rows_arrive_where_they_are_needed_and_gradients_go_back((sizes, wants, cols) in problems()) {
+        let results = threads::run(sizes.len(), |communicator| {
+            let (cpu, rank) = (Cpu::<f64>::new(), communicator.rank());
+            let peers = Peers::new(&cpu, communicator);
+            let plan = std::sync::Arc::new(plan(&cpu, rank, &sizes, &wants));
+            let owned: Vec<f64> = (0..sizes[rank] as u32)
+                .flat_map(|row| (0..cols).map(move |c| value(rank, row, c)))
+                .collect();
+            let tape = Tape::training(&cpu, 0);
+            let x = tape.leaf(Tensor::from_slice(&cpu, sizes[rank], cols, &owned)?);
+            let fetched = exchange(&tape, &peers, &plan, x)?;
+            let needed = tape.value(fetched).to_vec(&cpu)?;
+            // The gradient of Σ (rank + 1) · fetched: for each owner, the sum of rank + 1 over those who need a row.
+            let ones = vec![(rank + 1) as f64; needed.len()];
+            let weights = Tensor::from_slice(&cpu, wants[rank].len(), cols, &ones)?;
+            let sum = tape.dot(fetched, weights)?;
+            let gradient = tape.backward(sum)?.of(x).unwrap().to_vec(&cpu)?;
+            let names: Vec<u32> = (0..sizes[rank] as u32).map(|row| row * 7 + rank as u32).collect();
+            let named = plan.fetch_values(peers.communicator(), Stage::Other, &names)?;
+            // Row i as a list of i % 3 numbers.
+            let mut indptr = vec![0u32];
+            let mut lists = Vec::new();
+            for (i, &name) in names.iter().enumerate() {
+                lists.extend(vec![name; i % 3]);
+                indptr.push(lists.len() as u32);
+            }
+            let listed = plan.fetch_lists(peers.communicator(), Stage::Other, (&indptr, &lists))?;
+            Ok((needed, gradient, named, listed))
+        })
+        .unwrap();
+        for (rank, (needed, gradient, named, (indptr, lists))) in results.iter().enumerate() {
+            let expected: Vec<f64> = wants[rank]
+                .iter()
+                .flat_map(|&(owner, row)| (0..cols).map(move |c| value(owner, row, c)))
+                .collect();
+            prop_assert_eq!(needed, &expected);
+            for row in 0..sizes[rank] as u32 {
+                let needing = wants.iter().enumerate().filter(|(_, w)| w.contains(&(rank, row)));
+                let sum: f64 = needing.map(|(p, _)| (p + 1) as f64).sum();
+                for c in 0..cols {
+                    prop_assert_eq!(gradient[row as usize * cols + c], sum);
+                }
+            }
+            for (i, &(owner, row)) in wants[rank].iter().enumerate() {
+                let name = row * 7 + owner as u32;
+                prop_assert_eq!(named[i], name);
+                let list = &lists[indptr[i] as usize..indptr[i + 1] as usize];
+                prop_assert_eq!(list, &vec![name; row as usize % 3][..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Whole runs on a CUDA device (the emulator is one) against the CPU's.
+#![cfg(any(feature = "cuda", feature = "emulate"))]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cohop::data::{self, Dataset, SbmData};
+use cohop::device::{Cpu, Cuda, Device, LaborIterations, Method};
+use cohop::graph::Sbm;
+use cohop::nn::ModelKind;
+use cohop::sample::Fanouts;
+use cohop::train::{TrainConfig, Trainer};
+
+use crate::common;
+
+const KINDS: [ModelKind; 9] = [
+    ModelKind::Sage,
+    ModelKind::Gcn,
+    ModelKind::GcnMean,
+    ModelKind::Gin,
+    ModelKind::Gat,
+    ModelKind::Gatv2,
+    ModelKind::SageRi,
+    ModelKind::Rgcn,
+    ModelKind::Rgat,
+];
+
+/// With three relations, so that every model can be trained.
+fn typed(dataset: Dataset) -> Arc<Dataset> {
+    let types: Vec<u16> = (0..dataset.graph.n_edges()).map(|e| (e % 3) as u16).collect();
+    let graph = Arc::new(dataset.graph.as_ref().clone().with_edge_types(types, 3).unwrap());
+    Arc::new(Dataset { graph, ..dataset })
+}
+
+fn small() -> Arc<Dataset> {
+    let graph = Sbm { n_vertices: 300, n_classes: 4, mean_degree: 6.0, ..SbmData::default().graph };
+    typed(SbmData { graph, dim: 10, separation: 1.8 }.generate().unwrap())
+}
+
+fn config(kind: ModelKind) -> TrainConfig {
+    let mut config = TrainConfig { batch_size: Some(60), ..TrainConfig::default() };
+    config.model.kind = kind;
+    config.model.hidden = 6;
+    config.model.heads = 2;
+    config.model.input_dropout = 0.1;
+    config.sampler.fanouts = Fanouts(vec![4, 3]);
+    config
+}
+
+/// Loss and validation accuracy of each epoch.
+fn curve<D: Device>(device: D, dataset: &Arc<Dataset>, config: &TrainConfig, epochs: usize) -> Vec<[f64; 2]> {
+    let mut trainer = Trainer::new(device, dataset.clone(), config.clone()).unwrap();
+    let epoch = |_| trainer.run_epoch(&mut ()).map(|report| [report.loss, report.val_acc.unwrap()]);
+    (0..epochs).map(epoch).collect::<cohop::Result<_>>().unwrap()
+}
+
+fn assert_same_curve(dataset: &Arc<Dataset>, config: &TrainConfig, epochs: usize, what: &str) {
+    let on_cpu = curve(Cpu::<f32>::new(), dataset, config, epochs);
+    let on_cuda = curve(Cuda::<f32>::new(0).unwrap(), dataset, config, epochs);
+    for (cpu, cuda) in on_cpu.iter().zip(&on_cuda) {
+        assert!((cpu[0] - cuda[0]).abs() <= 1e-4 * cpu[0], "{what}: {on_cpu:?} on the CPU, {on_cuda:?}");
+        assert!((cpu[1] - cuda[1]).abs() <= 0.02, "{what}: {on_cpu:?} on the CPU, {on_cuda:?}");
+    }
+}
+
+#[test]
+fn every_model_trains_as_on_the_cpu() {
+    if !common::has_cuda() {
+        return;
+    }
+    let dataset = small();
+    for kind in KINDS {
+        assert_same_curve(&dataset, &config(kind), 2, &format!("{kind:?}"));
+    }
+}
+
+#[test]
+fn every_sampler_feeds_it() {
+    if !common::has_cuda() {
+        return;
+    }
+    let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
+    for method in [
+        labor(LaborIterations::Fixed(0)),
+        labor(LaborIterations::Converged),
+        Method::Walk { walks: 4, length: 3, restart: 0.5 },
+        Method::Full,
+    ] {
+        let mut config = config(ModelKind::Sage);
+        config.sampler.method = method;
+        assert_same_curve(&small(), &config, 1, &format!("{method:?}"));
+    }
+}
+
+/// The whole graph at once; longer with `COHOP_LONG`.
+#[test]
+fn every_model_trains_on_cora_as_on_the_cpu() {
+    let Some(path) = common::shared(Path::new("data").join("cora.npz")) else { return };
+    if !common::has_cuda() {
+        return;
+    }
+    let mut dataset = data::load(&path).unwrap();
+    dataset.features = dataset.features.row_normalize().unwrap();
+    let dataset = typed(dataset);
+    let epochs = if common::long() { 20 } else { 2 };
+    for kind in KINDS {
+        let mut config = config(kind);
+        config.batch_size = None;
+        config.sampler.method = Method::Full;
+        config.sampler.fanouts = Fanouts(vec![usize::MAX; 2]);
+        if matches!(kind, ModelKind::Rgcn | ModelKind::Rgat) {
+            config.model.embedding = 8;
+        }
+        assert_same_curve(&dataset, &config, epochs, &format!("{kind:?}"));
+    }
+}
