@@ -55,7 +55,8 @@ struct Normalize {
   template <int N>
   __device__ auto columns(uint64_t column) const {
     return [cols = cols, x = x + column, out = out + column, mean = load<N>(mean + column),
-            inverse_std = load<N>(inverse_std + column), gain = load<N>(gain + column), bias = load<N>(bias + column)](uint64_t row) {
+            inverse_std = load<N>(inverse_std + column), gain = load<N>(gain + column),
+            bias = load<N>(bias + column)](uint64_t row) {
       Pack<S, N> values = load<N>(x + row * cols);
 #pragma unroll
       for (int k = 0; k < N; k++) {
@@ -81,9 +82,9 @@ struct InputGradient {
   S* dx;
   template <int N>
   __device__ auto columns(uint64_t column) const {
-    return [cols = cols, x = x + column, dout = dout + column, dx = dx + column, share = share, mean = load<N>(mean + column),
-            inverse_std = load<N>(inverse_std + column), gain = load<N>(gain + column), dgain = load<N>(dgain + column),
-            dbias = load<N>(dbias + column)](uint64_t row) {
+    return [cols = cols, x = x + column, dout = dout + column, dx = dx + column, share = share,
+            mean = load<N>(mean + column), inverse_std = load<N>(inverse_std + column), gain = load<N>(gain + column),
+            dgain = load<N>(dgain + column), dbias = load<N>(dbias + column)](uint64_t row) {
       Pack<S, N> values = load<N>(dout + row * cols);
       if (share != S(0)) {
         const Pack<S, N> in = load<N>(x + row * cols);
@@ -101,8 +102,8 @@ struct InputGradient {
 };
 
 template <class S>
-__global__ void __launch_bounds__(BLOCK) inverse_square_root_kernel(uint64_t n, const S* __restrict__ x, S factor, S epsilon,
-                                                                    S* __restrict__ out) {
+__global__ void __launch_bounds__(BLOCK) inverse_square_root_kernel(uint64_t n, const S* __restrict__ x, S factor,
+                                                                    S epsilon, S* __restrict__ out) {
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) out[i] = S(1) / square_root(factor * x[i] + epsilon);
 }
 
@@ -123,14 +124,14 @@ int32_t cohop_sum_squared_deviation(cohop_dtype scalar, uint64_t rows, uint64_t 
   });)
 }
 
-int32_t cohop_inverse_square_root(cohop_dtype scalar, uint64_t n, const void* x, double factor, double epsilon, void* out,
-                                  void* stream) {
+int32_t cohop_inverse_square_root(cohop_dtype scalar, uint64_t n, const void* x, double factor, double epsilon,
+                                  void* out, void* stream) {
   COHOP_LAUNCHER(
     if (n == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      COHOP_LAUNCH((inverse_square_root_kernel<S>), grid_for(n), BLOCK, 0, stream, n, static_cast<const S*>(x), S(factor),
-                   S(epsilon), static_cast<S*>(out));
+      COHOP_LAUNCH((inverse_square_root_kernel<S>), grid_for(n), BLOCK, 0, stream, n, static_cast<const S*>(x),
+                   S(factor), S(epsilon), static_cast<S*>(out));
       return cohop_last_error();
     });)
 }
@@ -139,21 +140,23 @@ int32_t cohop_normalize(cohop_dtype scalar, uint64_t rows, uint64_t cols, const 
                         const void* inverse_std, const void* gain, const void* bias, void* out, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
-    const Normalize<S> body = {cols, static_cast<const S*>(x), static_cast<const S*>(mean), static_cast<const S*>(inverse_std),
-                               static_cast<const S*>(gain), static_cast<const S*>(bias), static_cast<S*>(out)};
+    const Normalize<S> body = {cols, static_cast<const S*>(x), static_cast<const S*>(mean),
+                               static_cast<const S*>(inverse_std), static_cast<const S*>(gain),
+                               static_cast<const S*>(bias), static_cast<S*>(out)};
     return for_columns<S>(rows, cols, packs<S>(cols, x, mean, inverse_std, gain, bias, out), body, stream);
   });)
 }
 
-int32_t cohop_normalize_backward_parameters(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* mean,
-                                            const void* inverse_std, const void* dout, void* scratch, void* dgain, void* dbias,
-                                            void* stream) {
+int32_t cohop_normalize_backward_parameters(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x,
+                                            const void* mean, const void* inverse_std, const void* dout, void* scratch,
+                                            void* dgain, void* dbias, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     const ParameterGradients<S> body = {static_cast<const S*>(x), static_cast<const S*>(mean),
                                         static_cast<const S*>(inverse_std), static_cast<const S*>(dout)};
     const Outputs<S, 2> to = {{static_cast<S*>(dgain), static_cast<S*>(dbias)}};
-    return sum_columns(rows, cols, packs<S>(cols, x, mean, inverse_std, dout), body, static_cast<S*>(scratch), to, false, stream);
+    return sum_columns(rows, cols, packs<S>(cols, x, mean, inverse_std, dout), body, static_cast<S*>(scratch), to,
+                       false, stream);
   });)
 }
 
@@ -162,8 +165,9 @@ int32_t cohop_normalize_backward(cohop_dtype scalar, uint64_t rows, uint64_t col
                                  const void* dbias, double share, void* dx, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
-    const InputGradient<S> body = {cols, static_cast<const S*>(x), static_cast<const S*>(mean), static_cast<const S*>(inverse_std),
-                                   static_cast<const S*>(gain), static_cast<const S*>(dout), static_cast<const S*>(dgain),
+    const InputGradient<S> body = {cols, static_cast<const S*>(x), static_cast<const S*>(mean),
+                                   static_cast<const S*>(inverse_std), static_cast<const S*>(gain),
+                                   static_cast<const S*>(dout), static_cast<const S*>(dgain),
                                    static_cast<const S*>(dbias), S(share), static_cast<S*>(dx)};
     const bool is_packed = packs<S>(cols, x, mean, inverse_std, gain, dout, dgain, dbias, dx);
     return for_columns<S>(rows, cols, is_packed, body, stream);

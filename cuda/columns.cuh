@@ -34,9 +34,11 @@ int32_t for_columns(uint64_t rows, uint64_t cols, bool is_packed, Body body, voi
   const uint64_t packs = is_packed ? cols / PACK<S> : cols;
   const uint64_t most = packs < COLUMN_THREADS ? COLUMN_THREADS / packs : 1, n_slots = rows < most ? rows : most;
   if (is_packed) {
-    COHOP_LAUNCH((for_columns_kernel<PACK<S>, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols, n_slots, body);
+    COHOP_LAUNCH((for_columns_kernel<PACK<S>, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols,
+                 n_slots, body);
   } else {
-    COHOP_LAUNCH((for_columns_kernel<1, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols, n_slots, body);
+    COHOP_LAUNCH((for_columns_kernel<1, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols, n_slots,
+                 body);
   }
   return cohop_last_error();
 }
@@ -97,11 +99,11 @@ int32_t sum_columns(uint64_t rows, uint64_t cols, bool is_packed, Body body, S* 
   if (cols == 0) return 0;
   const uint64_t n_parts = sum_parts(rows, cols), per_part = (rows + n_parts - 1) / n_parts;
   if (is_packed) {
-    COHOP_LAUNCH((sum_columns_kernel<PACK<S>, SUMS, S, Body>), blocks_for(cols / PACK<S> * n_parts), BLOCK, 0, stream, rows,
-                 cols, per_part, n_parts, body, scratch);
+    COHOP_LAUNCH((sum_columns_kernel<PACK<S>, SUMS, S, Body>), blocks_for(cols / PACK<S> * n_parts), BLOCK, 0, stream,
+                 rows, cols, per_part, n_parts, body, scratch);
   } else {
-    COHOP_LAUNCH((sum_columns_kernel<1, SUMS, S, Body>), blocks_for(cols * n_parts), BLOCK, 0, stream, rows, cols, per_part,
-                 n_parts, body, scratch);
+    COHOP_LAUNCH((sum_columns_kernel<1, SUMS, S, Body>), blocks_for(cols * n_parts), BLOCK, 0, stream, rows, cols,
+                 per_part, n_parts, body, scratch);
   }
   COHOP_LAUNCH((add_parts_kernel<SUMS, S>), blocks_for(SUMS * cols * 32), BLOCK, 0, stream, cols, n_parts,
                static_cast<const S*>(scratch), to, add);

@@ -21,9 +21,11 @@ __device__ __forceinline__ bool is_class(int32_t label, uint64_t row, uint64_t n
 /// lse[row] and loss[row]; N classes are loaded at a time. All lanes of a warp go through the shuffles, those beyond the
 /// last row with no classes.
 template <int WIDTH, int N, class S>
-__global__ void __launch_bounds__(BLOCK) log_softmax_nll_kernel(uint64_t rows, uint64_t n_class, const S* __restrict__ logits,
-                                                                const int32_t* __restrict__ labels, S* __restrict__ lse,
-                                                                S* __restrict__ loss, cohop_status* status) {
+__global__ void __launch_bounds__(BLOCK) log_softmax_nll_kernel(uint64_t rows, uint64_t n_class,
+                                                                const S* __restrict__ logits,
+                                                                const int32_t* __restrict__ labels,
+                                                                S* __restrict__ lse, S* __restrict__ loss,
+                                                                cohop_status* status) {
   constexpr uint64_t ROWS = 32 / WIDTH;
   const unsigned lane = threadIdx.x % WIDTH;
   for (uint64_t first = grid_thread() / 32 * ROWS; first < rows; first += grid_threads() / 32 * ROWS) {
@@ -55,8 +57,8 @@ __global__ void __launch_bounds__(BLOCK) log_softmax_nll_kernel(uint64_t rows, u
 /// The gradient of a row.
 template <int WIDTH, int N, class S>
 __global__ void __launch_bounds__(BLOCK) log_softmax_nll_backward_kernel(
-    uint64_t rows, uint64_t n_class, const S* __restrict__ logits, const int32_t* __restrict__ labels, const S* __restrict__ lse,
-    S constant, const S* __restrict__ dloss, S* __restrict__ dlogits, cohop_status* status) {
+    uint64_t rows, uint64_t n_class, const S* __restrict__ logits, const int32_t* __restrict__ labels,
+    const S* __restrict__ lse, S constant, const S* __restrict__ dloss, S* __restrict__ dlogits, cohop_status* status) {
   const unsigned lane = threadIdx.x % WIDTH;
   const S factor = constant * dloss[0];
   for (uint64_t row = grid_thread() / WIDTH; row < rows; row += grid_threads() / WIDTH) {
@@ -100,15 +102,16 @@ using namespace cohop;
 
 extern "C" {
 
-int32_t cohop_log_softmax_nll(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* logits, const int32_t* labels,
-                              void* lse, void* loss, cohop_status* status, void* stream) {
+int32_t cohop_log_softmax_nll(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* logits,
+                              const int32_t* labels, void* lse, void* loss, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
     if (rows == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
       return with_width<S>(n_class, packs<S>(n_class, logits), [&](auto width, auto n) {
-        COHOP_LAUNCH((log_softmax_nll_kernel<width(), n(), S>), grid_for(rows * width()), BLOCK, 0, stream, rows, n_class,
-                     static_cast<const S*>(logits), labels, static_cast<S*>(lse), static_cast<S*>(loss), status);
+        COHOP_LAUNCH((log_softmax_nll_kernel<width(), n(), S>), grid_for(rows * width()), BLOCK, 0, stream, rows,
+                     n_class, static_cast<const S*>(logits), labels, static_cast<S*>(lse), static_cast<S*>(loss),
+                     status);
         return cohop_last_error();
       });
     });)
@@ -122,8 +125,8 @@ int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
       return with_width<S>(n_class, packs<S>(n_class, logits, dlogits), [&](auto width, auto n) {
-        COHOP_LAUNCH((log_softmax_nll_backward_kernel<width(), n(), S>), grid_for(rows * width()), BLOCK, 0, stream, rows,
-                     n_class, static_cast<const S*>(logits), labels, static_cast<const S*>(lse), S(factor),
+        COHOP_LAUNCH((log_softmax_nll_backward_kernel<width(), n(), S>), grid_for(rows * width()), BLOCK, 0, stream,
+                     rows, n_class, static_cast<const S*>(logits), labels, static_cast<const S*>(lse), S(factor),
                      static_cast<const S*>(dloss), static_cast<S*>(dlogits), status);
         return cohop_last_error();
       });

@@ -10,8 +10,8 @@ struct Adam {
   S decay, shrink, epsilon, beta1, rest1, beta2, rest2, rate, correction2;
 
   explicit Adam(const cohop_adam& step)
-      : decay(S(step.decay)), shrink(S(step.shrink)), epsilon(S(step.epsilon)), beta1(S(step.beta1)), rest1(S(step.rest1)),
-        beta2(S(step.beta2)), rest2(S(step.rest2)), rate(S(step.rate)), correction2(S(step.correction2)) {}
+      : decay(S(step.decay)), shrink(S(step.shrink)), epsilon(S(step.epsilon)), beta1(S(step.beta1)),
+        rest1(S(step.rest1)), beta2(S(step.beta2)), rest2(S(step.rest2)), rate(S(step.rate)), correction2(S(step.correction2)) {}
 
   /// The same for dense steps and for rows, so that both give the same bits.
   template <int N>
@@ -33,8 +33,8 @@ struct Adam {
 };
 
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) adam_kernel(uint64_t n, Adam<S> adam, const S* __restrict__ grad, S* __restrict__ m,
-                                                     S* __restrict__ v, S* __restrict__ parameter) {
+__global__ void __launch_bounds__(BLOCK) adam_kernel(uint64_t n, Adam<S> adam, const S* __restrict__ grad,
+                                                     S* __restrict__ m, S* __restrict__ v, S* __restrict__ parameter) {
   for (uint64_t i = grid_thread() * N; i < n; i += grid_threads() * N) {
     adam.template update<N>(grad + i, m + i, v + i, parameter + i);
   }
@@ -115,18 +115,19 @@ int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n, const cohop_adam* step, 
 }
 
 int32_t cohop_adam_rows(cohop_dtype scalar, uint64_t n, uint64_t rows, uint64_t dim, const cohop_adam* step,
-                        const uint32_t* index, const void* grad, void* first_moment, void* second_moment, void* parameter,
-                        cohop_status* status, void* stream) {
+                        const uint32_t* index, const void* grad, void* first_moment, void* second_moment,
+                        void* parameter, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
-    const AdamRows<S> body = {rows, dim, Adam<S>(*step), index, static_cast<const S*>(grad), static_cast<S*>(first_moment),
-                              static_cast<S*>(second_moment), static_cast<S*>(parameter), status};
+    const AdamRows<S> body = {rows, dim, Adam<S>(*step), index, static_cast<const S*>(grad),
+                              static_cast<S*>(first_moment), static_cast<S*>(second_moment),
+                              static_cast<S*>(parameter), status};
     return for_columns<S>(n, dim, packs<S>(dim, grad, first_moment, second_moment, parameter), body, stream);
   });)
 }
 
-int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentum, double weight_decay, const void* grad,
-                       void* velocity, void* parameter, void* stream) {
+int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentum, double weight_decay,
+                       const void* grad, void* velocity, void* parameter, void* stream) {
   COHOP_LAUNCHER(
     if (n == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
@@ -135,11 +136,11 @@ int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentu
       const S* g = static_cast<const S*>(grad);
       S *v = static_cast<S*>(velocity), *p = static_cast<S*>(parameter);
       if (packs<S>(n, grad, velocity, parameter)) {
-        COHOP_LAUNCH((sgd_kernel<PACK<S>, S>), grid_for(n / PACK<S>), BLOCK, 0, stream, n, S(lr), S(momentum), S(weight_decay),
-                     is_plain, g, v, p);
+        COHOP_LAUNCH((sgd_kernel<PACK<S>, S>), grid_for(n / PACK<S>), BLOCK, 0, stream, n, S(lr), S(momentum),
+                     S(weight_decay), is_plain, g, v, p);
       } else {
-        COHOP_LAUNCH((sgd_kernel<1, S>), grid_for(n), BLOCK, 0, stream, n, S(lr), S(momentum), S(weight_decay), is_plain, g,
-                     v, p);
+        COHOP_LAUNCH((sgd_kernel<1, S>), grid_for(n), BLOCK, 0, stream, n, S(lr), S(momentum), S(weight_decay),
+                     is_plain, g, v, p);
       }
       return cohop_last_error();
     });)

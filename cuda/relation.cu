@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(BLOCK) relation_product_kernel(Relations relat
   S sum[Tile<S>::ROW_RUN][Tile<S>::COLUMN_RUN] = {};
   if constexpr (TRANSPOSED) {
     const uint64_t line = column + threadIdx.x % COLUMNS;
-    multiply_tile(inner, left, InnerLines<S, COLUMNS, N>{line < n ? weight + line * inner : nullptr, S(1), inner, {}}, sum);
+    multiply_tile(inner, left, InnerLines<S, COLUMNS, N>{line < n ? weight + line * inner : nullptr, S(1), inner, {}},
+                  sum);
   } else {
     multiply_tile(inner, left, OuterLines<S, COLUMNS, N>{weight, nullptr, nullptr, 0, inner, n, column, {}}, sum);
   }
@@ -81,9 +82,10 @@ uint64_t gradient_part(uint64_t n_group, uint64_t k, uint64_t n) {
 /// A block has a tile of one part's gradient. If the part is all of its relation, that is the result; otherwise it goes
 /// to `parts`: [slots, k, n].
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) relation_weight_gradient_kernel(Relations relations, uint64_t part_size, uint64_t k,
-                                                                         uint64_t n, GroupRows<S> left, GroupRows<S> right,
-                                                                         S* __restrict__ parts, S* __restrict__ dweight) {
+__global__ void __launch_bounds__(BLOCK) relation_weight_gradient_kernel(Relations relations, uint64_t part_size,
+                                                                         uint64_t k, uint64_t n, GroupRows<S> left,
+                                                                         GroupRows<S> right, S* __restrict__ parts,
+                                                                         S* __restrict__ dweight) {
   constexpr int ROWS = Tile<S>::ROWS, COLUMNS = Tile<S>::COLUMNS;
   const uint64_t column_tiles = (n + COLUMNS - 1) / COLUMNS, tiles = (k + ROWS - 1) / ROWS * column_tiles;
   const uint64_t slot = blockIdx.x / tiles, tile = blockIdx.x % tiles;
@@ -101,8 +103,9 @@ __global__ void __launch_bounds__(BLOCK) relation_weight_gradient_kernel(Relatio
 
 /// dweight = the sum of a relation's parts in their order; 0 if there are none, and already there if there is one.
 template <class S>
-__global__ void __launch_bounds__(BLOCK) add_gradient_parts_kernel(Relations relations, uint64_t part_size, uint64_t size,
-                                                                   const S* __restrict__ parts, S* __restrict__ dweight) {
+__global__ void __launch_bounds__(BLOCK) add_gradient_parts_kernel(Relations relations, uint64_t part_size,
+                                                                   uint64_t size, const S* __restrict__ parts,
+                                                                   S* __restrict__ dweight) {
   for (uint64_t i = grid_thread(); i < relations.n_relations * size; i += grid_threads()) {
     const uint64_t relation = i / size, begin = relations.offsets[relation], end = relations.offsets[relation + 1];
     const uint64_t n_parts = (end - begin + part_size - 1) / part_size;
@@ -115,16 +118,16 @@ __global__ void __launch_bounds__(BLOCK) add_gradient_parts_kernel(Relations rel
 }
 
 template <bool TRANSPOSED, class S>
-int32_t relation_product(const Relations& relations, uint64_t inner, uint64_t n, const GroupRows<S>& rows, const S* weight,
-                         S* out, void* stream) {
+int32_t relation_product(const Relations& relations, uint64_t inner, uint64_t n, const GroupRows<S>& rows,
+                         const S* weight, S* out, void* stream) {
   const uint64_t column_tiles = (n + Tile<S>::COLUMNS - 1) / Tile<S>::COLUMNS;
   const unsigned blocks = static_cast<unsigned>(relations.slots(Tile<S>::ROWS) * column_tiles);
   if (packs<S>(inner, rows.x, weight) && (TRANSPOSED || n % PACK<S> == 0)) {
     COHOP_LAUNCH((relation_product_kernel<TRANSPOSED, PACK<S>, S>), blocks, BLOCK, 0, stream, relations, inner, n,
                  column_tiles, rows, weight, out);
   } else {
-    COHOP_LAUNCH((relation_product_kernel<TRANSPOSED, 1, S>), blocks, BLOCK, 0, stream, relations, inner, n, column_tiles,
-                 rows, weight, out);
+    COHOP_LAUNCH((relation_product_kernel<TRANSPOSED, 1, S>), blocks, BLOCK, 0, stream, relations, inner, n,
+                 column_tiles, rows, weight, out);
   }
   return cohop_last_error();
 }
@@ -138,11 +141,11 @@ int32_t relation_weight_gradient(const Relations& relations, uint64_t k, uint64_
     const uint64_t column_tiles = (n + Tile<S>::COLUMNS - 1) / Tile<S>::COLUMNS;
     const unsigned blocks = static_cast<unsigned>(relations.slots(part_size) * row_tiles * column_tiles);
     if (packs<S>(k, left.x) && packs<S>(n, right.x)) {
-      COHOP_LAUNCH((relation_weight_gradient_kernel<PACK<S>, S>), blocks, BLOCK, 0, stream, relations, part_size, k, n, left,
-                   right, parts, dweight);
+      COHOP_LAUNCH((relation_weight_gradient_kernel<PACK<S>, S>), blocks, BLOCK, 0, stream, relations, part_size, k, n,
+                   left, right, parts, dweight);
     } else {
-      COHOP_LAUNCH((relation_weight_gradient_kernel<1, S>), blocks, BLOCK, 0, stream, relations, part_size, k, n, left, right,
-                   parts, dweight);
+      COHOP_LAUNCH((relation_weight_gradient_kernel<1, S>), blocks, BLOCK, 0, stream, relations, part_size, k, n, left,
+                   right, parts, dweight);
     }
   }
   COHOP_LAUNCH((add_gradient_parts_kernel<S>), grid_for(relations.n_relations * k * n), BLOCK, 0, stream, relations,
@@ -177,10 +180,11 @@ uint64_t cohop_relation_weight_gradient_parts(uint64_t n_relations, uint64_t n_g
   return Relations{n_relations, n_group, nullptr}.slots(gradient_part(n_group, k, n));
 }
 
-int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations, uint64_t n_group, const uint32_t* offsets,
-                                       uint64_t k, uint64_t n, const uint32_t* left_index, const void* left_factor,
-                                       const void* left, const uint32_t* right_index, const void* right_factor,
-                                       const void* right, void* parts, void* dweight, void* stream) {
+int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations, uint64_t n_group,
+                                       const uint32_t* offsets, uint64_t k, uint64_t n, const uint32_t* left_index,
+                                       const void* left_factor, const void* left, const uint32_t* right_index,
+                                       const void* right_factor, const void* right, void* parts, void* dweight,
+                                       void* stream) {
   COHOP_LAUNCHER(
     if (n_relations == 0 || k == 0 || n == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {

@@ -26,7 +26,9 @@ struct GroupingScratch {
 
   GroupingScratch(void* block, uint64_t n_edge) {
     Scratch scratch(block);
-    for (uint32_t** array : {&destination, &relation, &source, &source_order, &between}) *array = scratch.take<uint32_t>(n_edge);
+    for (uint32_t** array : {&destination, &relation, &source, &source_order, &between}) {
+      *array = scratch.take<uint32_t>(n_edge);
+    }
     for (Sorted* sorted : {&by_destination, &by_source}) {
       sorted->relation = scratch.take<uint32_t>(n_edge);
       sorted->order = scratch.take<uint32_t>(n_edge);
@@ -57,7 +59,8 @@ __global__ void __launch_bounds__(BLOCK) permute_kernel(uint64_t n, const uint32
 }
 
 /// out[i] = whether a group begins with edge i of the order; row: [n_edge], in the block's order.
-__global__ void __launch_bounds__(BLOCK) mark_groups_kernel(uint64_t n_edge, Sorted sorted, const uint32_t* __restrict__ row,
+__global__ void __launch_bounds__(BLOCK) mark_groups_kernel(uint64_t n_edge, Sorted sorted,
+                                                            const uint32_t* __restrict__ row,
                                                             uint32_t* __restrict__ out) {
   for (uint64_t i = grid_thread(); i < n_edge; i += grid_threads()) {
     out[i] = i == 0 || sorted.relation[i - 1] != sorted.relation[i] || row[sorted.order[i - 1]] != row[sorted.order[i]];
@@ -66,7 +69,8 @@ __global__ void __launch_bounds__(BLOCK) mark_groups_kernel(uint64_t n_edge, Sor
 
 /// out[j] = the number of ascending keys below j, or what `through` says of it; n + 1 numbers.
 __global__ void __launch_bounds__(BLOCK) bounds_kernel(uint64_t n, uint64_t n_keys, const uint32_t* __restrict__ keys,
-                                                       const uint32_t* __restrict__ through, uint32_t* __restrict__ out) {
+                                                       const uint32_t* __restrict__ through,
+                                                       uint32_t* __restrict__ out) {
   for (uint64_t j = grid_thread(); j <= n; j += grid_threads()) {
     uint64_t low = 0, high = n_keys;  // keys before low are below j, those from high on are not
     while (low < high) {
@@ -78,8 +82,9 @@ __global__ void __launch_bounds__(BLOCK) bounds_kernel(uint64_t n, uint64_t n_ke
 }
 
 /// Each edge's group, and each group's row and first edge.
-__global__ void __launch_bounds__(BLOCK) fill_groups_kernel(uint64_t n_edge, Sorted sorted, const uint32_t* __restrict__ row,
-                                                            cohop_relation_groups to, uint32_t* __restrict__ group) {
+__global__ void __launch_bounds__(BLOCK) fill_groups_kernel(uint64_t n_edge, Sorted sorted,
+                                                            const uint32_t* __restrict__ row, cohop_relation_groups to,
+                                                            uint32_t* __restrict__ group) {
   for (uint64_t i = grid_thread(); i <= n_edge; i += grid_threads()) {
     if (i == n_edge) {
       to.indptr[to.n_group] = static_cast<uint32_t>(n_edge);
@@ -129,8 +134,10 @@ __global__ void __launch_bounds__(BLOCK) weighted_share_kernel(uint64_t n_group,
 
 /// What edges have, in the order of groups and in that of rows (`row_order`; null: the block's).
 template <class S>
-__global__ void __launch_bounds__(BLOCK) fill_edges_kernel(uint64_t n_edge, Sorted sorted, const uint32_t* __restrict__ row_order,
-                                                           const uint32_t* __restrict__ end, const uint32_t* __restrict__ partner,
+__global__ void __launch_bounds__(BLOCK) fill_edges_kernel(uint64_t n_edge, Sorted sorted,
+                                                           const uint32_t* __restrict__ row_order,
+                                                           const uint32_t* __restrict__ end,
+                                                           const uint32_t* __restrict__ partner,
                                                            const uint32_t* __restrict__ partner_offsets,
                                                            const S* __restrict__ factor, cohop_relation_groups to) {
   S* weight = static_cast<S*>(to.weight);
@@ -153,8 +160,8 @@ int32_t number_groups(uint64_t n_edge, uint64_t n_relations, const Sorted& sorte
   }
   const int32_t code = exclusive_scan<uint32_t>(n_edge, sorted.group + 1, sorted.group, own, stream);
   if (code != 0) return code;
-  COHOP_LAUNCH(bounds_kernel, grid_for(n_relations + 1), BLOCK, 0, stream, n_relations, n_edge, sorted.relation, sorted.group,
-               offsets);
+  COHOP_LAUNCH(bounds_kernel, grid_for(n_relations + 1), BLOCK, 0, stream, n_relations, n_edge, sorted.relation,
+               sorted.group, offsets);
   return cohop_last_error();
 }
 
@@ -164,27 +171,34 @@ int32_t sort_edges(const Rows& rows, uint64_t n_src, uint64_t n_relations, const
   const uint64_t n_edge = rows.n_edge;
   const Sorted &to = parts.by_destination, &from = parts.by_source;
   if (n_edge > 0) {
-    COHOP_LAUNCH(describe_edges_kernel, grid_for(n_edge), BLOCK, 0, stream, rows, edge_type, n_relations, parts.destination,
-                 parts.relation, status);
+    COHOP_LAUNCH(describe_edges_kernel, grid_for(n_edge), BLOCK, 0, stream, rows, edge_type, n_relations,
+                 parts.destination, parts.relation, status);
     const int bits = bits_below(n_relations);
-    int32_t code = sort_pairs<uint32_t>(n_edge, parts.relation, nullptr, to.relation, to.order, 0, bits, parts.own, stream);
+    int32_t code = sort_pairs<uint32_t>(n_edge, parts.relation, nullptr, to.relation, to.order, 0, bits, parts.own,
+                                        stream);
     if (code != 0) return code;
-    code = sort_pairs<uint32_t>(n_edge, indices, nullptr, parts.source, parts.source_order, 0, bits_below(n_src), parts.own, stream);
+    code = sort_pairs<uint32_t>(n_edge, indices, nullptr, parts.source, parts.source_order, 0, bits_below(n_src),
+                                parts.own, stream);
     if (code != 0) return code;
-    COHOP_LAUNCH(permute_kernel, grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.source_order, parts.relation, parts.between);
-    code = sort_pairs<uint32_t>(n_edge, parts.between, parts.source_order, from.relation, from.order, 0, bits, parts.own, stream);
+    COHOP_LAUNCH(permute_kernel, grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.source_order, parts.relation,
+                 parts.between);
+    code = sort_pairs<uint32_t>(n_edge, parts.between, parts.source_order, from.relation, from.order, 0, bits,
+                                parts.own, stream);
     if (code != 0) return code;
   }
-  const int32_t code = number_groups(n_edge, n_relations, to, parts.destination, parts.own, destination_offsets, stream);
+  const int32_t code = number_groups(n_edge, n_relations, to, parts.destination, parts.own, destination_offsets,
+                                     stream);
   if (code != 0) return code;
   return number_groups(n_edge, n_relations, from, indices, parts.own, source_offsets, stream);
 }
 
 /// The groups of each row, by relation; `keys`: [n_edge], to be overwritten.
 int32_t sort_groups(const cohop_relation_groups& to, uint32_t* keys, void* own, void* stream) {
-  const int32_t code = sort_pairs<uint32_t>(to.n_group, to.row, nullptr, keys, to.row_groups, 0, bits_below(to.n_rows), own, stream);
+  const int32_t code = sort_pairs<uint32_t>(to.n_group, to.row, nullptr, keys, to.row_groups, 0, bits_below(to.n_rows),
+                                            own, stream);
   if (code != 0) return code;
-  COHOP_LAUNCH(bounds_kernel, grid_for(to.n_rows + 1), BLOCK, 0, stream, to.n_rows, to.n_group, keys, nullptr, to.group_indptr);
+  COHOP_LAUNCH(bounds_kernel, grid_for(to.n_rows + 1), BLOCK, 0, stream, to.n_rows, to.n_group, keys, nullptr,
+               to.group_indptr);
   return cohop_last_error();
 }
 
@@ -192,24 +206,25 @@ template <class S>
 int32_t fill_groups(uint64_t n_edge, const uint32_t* indices, const S* weight, const GroupingScratch& parts,
                     const cohop_relation_groups& to, const cohop_relation_groups& from, uint32_t* destination_group,
                     uint32_t* source_group, S* factor, void* stream) {
-  COHOP_LAUNCH(fill_groups_kernel, grid_for(n_edge + 1), BLOCK, 0, stream, n_edge, parts.by_destination, parts.destination, to,
-               destination_group);
-  COHOP_LAUNCH(fill_groups_kernel, grid_for(n_edge + 1), BLOCK, 0, stream, n_edge, parts.by_source, indices, from, source_group);
+  COHOP_LAUNCH(fill_groups_kernel, grid_for(n_edge + 1), BLOCK, 0, stream, n_edge, parts.by_destination,
+               parts.destination, to, destination_group);
+  COHOP_LAUNCH(fill_groups_kernel, grid_for(n_edge + 1), BLOCK, 0, stream, n_edge, parts.by_source, indices, from,
+               source_group);
   COHOP_LAUNCH(bounds_kernel, grid_for(to.n_rows + 1), BLOCK, 0, stream, to.n_rows, n_edge, parts.destination, nullptr,
                to.edge_indptr);
   COHOP_LAUNCH(bounds_kernel, grid_for(from.n_rows + 1), BLOCK, 0, stream, from.n_rows, n_edge, parts.source, nullptr,
                from.edge_indptr);
   if (n_edge > 0) {
     if (weight) {
-      COHOP_LAUNCH((weighted_share_kernel<S>), grid_for(to.n_group * WEIGHT_LANES), BLOCK, 0, stream, to.n_group, to.indptr,
-                   parts.by_destination.order, weight, factor);
+      COHOP_LAUNCH((weighted_share_kernel<S>), grid_for(to.n_group * WEIGHT_LANES), BLOCK, 0, stream, to.n_group,
+                   to.indptr, parts.by_destination.order, weight, factor);
     } else {
       COHOP_LAUNCH((share_kernel<S>), grid_for(n_edge), BLOCK, 0, stream, n_edge, destination_group, to.indptr, factor);
     }
-    COHOP_LAUNCH((fill_edges_kernel<S>), grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.by_destination, nullptr, indices,
-                 source_group, from.offsets, factor, to);
-    COHOP_LAUNCH((fill_edges_kernel<S>), grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.by_source, parts.source_order,
-                 parts.destination, destination_group, to.offsets, factor, from);
+    COHOP_LAUNCH((fill_edges_kernel<S>), grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.by_destination, nullptr,
+                 indices, source_group, from.offsets, factor, to);
+    COHOP_LAUNCH((fill_edges_kernel<S>), grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.by_source,
+                 parts.source_order, parts.destination, destination_group, to.offsets, factor, from);
   }
   const int32_t code = sort_groups(to, parts.between, parts.own, stream);
   return code != 0 ? code : sort_groups(from, parts.between, parts.own, stream);
@@ -224,21 +239,23 @@ extern "C" {
 
 uint64_t cohop_group_relations_bytes(uint64_t n_edge) { return GroupingScratch(nullptr, n_edge).bytes; }
 
-int32_t cohop_sort_relations(uint64_t n_dst, uint64_t n_src, uint64_t n_edge, uint64_t n_relations, const uint32_t* indptr,
-                             const uint32_t* indices, const uint16_t* edge_type, void* scratch,
-                             uint32_t* destination_offsets, uint32_t* source_offsets, cohop_status* status, void* stream) {
+int32_t cohop_sort_relations(uint64_t n_dst, uint64_t n_src, uint64_t n_edge, uint64_t n_relations,
+                             const uint32_t* indptr, const uint32_t* indices, const uint16_t* edge_type, void* scratch,
+                             uint32_t* destination_offsets, uint32_t* source_offsets, cohop_status* status,
+                             void* stream) {
   COHOP_LAUNCHER(return sort_edges({n_dst, n_edge, indptr}, n_src, n_relations, indices, edge_type,
-                                   GroupingScratch(scratch, n_edge), destination_offsets, source_offsets, status, stream);)
+                                   GroupingScratch(scratch, n_edge), destination_offsets, source_offsets, status,
+                                   stream);)
 }
 
 int32_t cohop_group_relations(cohop_dtype scalar, uint64_t n_edge, const uint32_t* indices, const void* weight,
                               void* scratch, const cohop_relation_groups* by_destination,
-                              const cohop_relation_groups* by_source, uint32_t* destination_group, uint32_t* source_group,
-                              void* factor, void* stream) {
+                              const cohop_relation_groups* by_source, uint32_t* destination_group,
+                              uint32_t* source_group, void* factor, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
-    return fill_groups(n_edge, indices, static_cast<const S*>(weight), GroupingScratch(scratch, n_edge), *by_destination,
-                       *by_source, destination_group, source_group, static_cast<S*>(factor), stream);
+    return fill_groups(n_edge, indices, static_cast<const S*>(weight), GroupingScratch(scratch, n_edge),
+                       *by_destination, *by_source, destination_group, source_group, static_cast<S*>(factor), stream);
   });)
 }
 

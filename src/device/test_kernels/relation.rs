@@ -211,11 +211,8 @@ fn relations_out_of_range<D: Relation>(device: &D) {
     let block =
         Typed { n_src: 3, indptr: vec![0, 3, 4], indices: vec![1, 1, 2, 0], edge_type: vec![2, 0, 4, 2] };
     let edges = Edges::new(device, &block, None);
-    for (n_relations, message) in [(4, "edge_type[2] = 4 is out of range: expected a value below 4")] {
-        let error =
-            device.group_relations(edges.csr(), edges.edge_type.view(), n_relations, None).unwrap_err();
-        assert_eq!(error.to_string(), message);
-    }
+    let error = device.group_relations(edges.csr(), edges.edge_type.view(), 4, None).unwrap_err();
+    assert_eq!(error.to_string(), "edge_type[2] = 4 is out of range: expected a value below 4");
     assert!(device.group_relations(edges.csr(), edges.edge_type.view(), 0, None).is_err());
     edges.group(device, 5);
 }
