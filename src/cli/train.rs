@@ -141,6 +141,9 @@ pub(super) struct TrainArgs {
     /// Threads that prepare batches ahead; results do not depend on it. In parallel modes and with a cache: 0 or 1
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: usize,
+    /// Keep graph and features in the device's memory, and make minibatches there
+    #[arg(long)]
+    on_device: bool,
     /// Whether one processing element trains alone, or several share each batch
     #[arg(long, value_enum, default_value_t = ModeName::Serial)]
     mode: ModeName,
@@ -355,6 +358,7 @@ impl TrainArgs {
                 MetricName::Auc => Metric::Auc,
             },
             cache: self.cache_rows.map(|rows| CacheConfig { policy: self.cache_policy, rows }),
+            on_device: self.on_device,
             workers: self.workers,
         }
     }

@@ -82,6 +82,10 @@ pub struct TrainConfig {
     /// A cache of feature rows; with one, at most one thread prepares batches.
     #[serde(default)]
     pub cache: Option<CacheConfig>,
+    /// Whether graph and features lie in the device's memory and minibatches are made there, instead of on the host ahead
+    /// of the device.
+    #[serde(default)]
+    pub on_device: bool,
     /// Threads that prepare batches ahead. Results do not depend on it.
     pub workers: usize,
 }
@@ -130,6 +134,7 @@ impl Default for TrainConfig {
             eval: EvalMode::Full,
             metric: Metric::Accuracy,
             cache: None,
+            on_device: false,
             workers: 1,
         }
     }

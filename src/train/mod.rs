@@ -18,6 +18,7 @@ mod checkpoint;
 mod config;
 mod evaluate;
 mod metrics;
+mod on_device;
 mod parallel;
 mod pipeline;
 mod prepare;

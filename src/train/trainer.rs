@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
 use super::metrics::argmax_rows;
+use super::on_device::OnDevice;
 use super::parallel::{Parallel, ParallelConfig, average_statistics};
 use super::prepare::{Batch, BatchInput, HostBatch};
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
@@ -93,6 +94,7 @@ pub struct Trainer<D: Device> {
     pub(super) stall: Stall,
     whole: Option<Batch<D>>,
     parallel: Option<Arc<Parallel<D>>>,
+    on_device: Option<Arc<OnDevice<D>>>,
 }
 
 impl<D: Device> Trainer<D> {
@@ -123,6 +125,10 @@ impl<D: Device> Trainer<D> {
 
     /// Makes this trainer, which is in the same state everywhere, one of several as by [`parallel`](Trainer::parallel).
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
+        if self.config.on_device {
+            let expected = "false where several processing elements train";
+            return Err(Error::invalid("on_device", true, expected));
+        }
         self.config.workers = self.config.workers.min(1);
         self.whole = None;
         let parallel = Parallel::new(&self.device, &self.preparer, parallel, communicator, self.config.seed)?;
@@ -167,10 +173,15 @@ impl<D: Device> Trainer<D> {
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
         let mut preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
+        if config.on_device && config.cache.is_some() {
+            return Err(Error::invalid("cache", "given", "none where features lie on the device"));
+        }
         if let Some(cache) = config.cache {
             preparer = preparer.with_cache(cache.policy, cache.rows)?;
             config.workers = config.workers.min(1);
         }
+        let on_device =
+            if config.on_device { Some(Arc::new(OnDevice::new(&device, &preparer)?)) } else { None };
         Ok(Trainer {
             device,
             config,
@@ -182,6 +193,7 @@ impl<D: Device> Trainer<D> {
             stall: Stall::default(),
             whole: None,
             parallel: None,
+            on_device,
         })
     }
 
@@ -314,6 +326,17 @@ impl<D: Device> Trainer<D> {
         let epoch = Batches::new(train_idx, batch_size, self.config.seed)?.epoch(self.epoch);
         let n_batches = epoch.iter().len();
         observer.epoch_begins(self.epoch, n_batches);
+        if let Some(on_device) = self.on_device.clone() {
+            let sampler = self.preparer.sampler(self.config.sampler.clone())?;
+            for (index, (number, seeds)) in epoch.iter().enumerate() {
+                let made = on_device.minibatch(&self.device, &self.preparer, &sampler, seeds, number)?;
+                sums.report.sample_seconds += made.sample_seconds;
+                sums.report.gather_seconds += made.gather_seconds;
+                self.step(&made.batch, index as u64, n_batches as u64, sums)?;
+                observer.batch_done(index, &sums.report);
+            }
+            return Ok(());
+        }
         let minibatch = self.minibatches(&self.config.sampler)?;
         let workers = self.config.workers;
         // Workers also start the copies to the device, beside what it computes.

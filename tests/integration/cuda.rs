@@ -92,6 +92,22 @@ fn every_sampler_feeds_it() {
     }
 }
 
+/// Graph and features in the device's memory: the same samples, and so the same curve.
+#[test]
+fn minibatches_made_on_the_device_are_those_of_the_host() {
+    if !common::has_cuda() {
+        return;
+    }
+    let labor =
+        Method::Labor { iterations: LaborIterations::Converged, fixed_size: false, layer_dependent: false };
+    for method in [Method::Neighbor { replace: false, weighted: false }, labor] {
+        let mut config = config(ModelKind::Sage);
+        config.sampler.method = method;
+        config.on_device = true;
+        assert_same_curve(&small(), &config, 2, &format!("{method:?}"));
+    }
+}
+
 /// The whole graph at once; longer with `COHOP_LONG`.
 #[test]
 fn every_model_trains_on_cora_as_on_the_cpu() {

@@ -260,3 +260,24 @@ fn isolated_vertices_single_vertices_and_empty_layers_train() {
         }
     }
 }
+
+/// Batches made on the device are those made on the host.
+#[test]
+fn where_batches_are_made_changes_nothing() {
+    for kind in [ModelKind::Sage, ModelKind::Gcn] {
+        let expected = parameters(&trained(config(kind)));
+        assert_eq!(expected, parameters(&trained(TrainConfig { on_device: true, ..config(kind) })));
+    }
+    let dtype = cohop::data::FeatureDtype::F16;
+    let narrow = Arc::new(Dataset {
+        features: dataset().features.to_dtype(dtype).unwrap(),
+        ..Dataset::clone(&dataset())
+    });
+    let run = |on_device| {
+        let config = TrainConfig { on_device, ..config(ModelKind::Sage) };
+        let mut trainer = Trainer::new(Cpu::new(), narrow.clone(), config).unwrap();
+        trainer.fit(&mut ()).unwrap();
+        parameters(&trainer)
+    };
+    assert_eq!(run(false), run(true));
+}
