@@ -23,9 +23,9 @@ namespace cohop {
 constexpr int ATTENTION_BLOCK = 128;
 constexpr int MERGE_BLOCK = 256;
 constexpr int MERGE_COLUMNS = 128;
-constexpr uint64_t PIECE = 128;
+constexpr uint32_t PIECE = 128;
 constexpr uint32_t NO_ROW = 0xffffffffu;
-constexpr uint64_t WHOLE = ~0ull;
+constexpr uint32_t WHOLE = 0xffffffffu;
 
 template <class S>
 __device__ __forceinline__ S leaky(S x, S slope) {
@@ -90,31 +90,31 @@ int32_t with_tile(uint64_t dim, Body body, Pointers... pointers) {
 struct Lane {
   HeadLayout layout;
   uint32_t index, column, slot, part;
-  uint64_t head;
+  uint32_t head;
   bool has_head;
   /// Columns that the head has: 0 if there is no head.
-  uint64_t dim;
+  uint32_t dim;
   /// Which of the part's messages of a batch this lane keeps the books of; of several that do, one writes.
   uint32_t turn;
   bool writes;
 
-  __device__ Lane(const HeadLayout& layout, uint64_t group) : layout(layout) {
+  __device__ Lane(const HeadLayout& layout, uint32_t group) : layout(layout) {
     index = threadIdx.x % 32;
     column = index & (layout.lanes - 1);
     slot = (index / layout.lanes) & (layout.slots - 1);
     part = index / (layout.lanes * layout.slots);
     head = group * layout.slots + slot;
     has_head = head < layout.heads;
-    dim = has_head ? layout.dim : 0;
+    dim = has_head ? static_cast<uint32_t>(layout.dim) : 0;
     turn = column & (layout.steps - 1);
     writes = has_head && column < layout.steps;
   }
 
   /// Messages of a batch.
-  __device__ int64_t batch() const { return layout.steps * layout.parts; }
+  __device__ uint32_t batch() const { return layout.steps * layout.parts; }
   /// The place in a batch of this lane's message, and of the one that its part gathers at a step.
-  __device__ int64_t mine() const { return turn * layout.parts + part; }
-  __device__ int64_t at(uint32_t step) const { return step * layout.parts + part; }
+  __device__ uint32_t mine() const { return turn * layout.parts + part; }
+  __device__ uint32_t at(uint32_t step) const { return step * layout.parts + part; }
   /// The lane that keeps the books of the part's message at a step.
   __device__ int keeper(uint32_t step) const { return (index & ~(layout.steps - 1)) | step; }
 
@@ -126,8 +126,8 @@ struct Lane {
 
   /// The first column of the k-th load of a chunk.
   template <class T>
-  __device__ uint64_t first(uint32_t chunk, int k) const {
-    return (uint64_t(chunk * T::K + k) * layout.lanes + column) * T::N;
+  __device__ uint32_t first(uint32_t chunk, int k) const {
+    return ((chunk * T::K + k) * layout.lanes + column) * T::N;
   }
 
   /// This lane's columns of a head's row; 0 where there are none.
@@ -135,7 +135,7 @@ struct Lane {
   __device__ void load_columns(const S* x, uint32_t chunk, bool present, S (&values)[T::COLUMNS]) const {
 #pragma unroll
     for (int k = 0; k < T::K; k++) {
-      const uint64_t begin = first<T>(chunk, k);
+      const uint32_t begin = first<T>(chunk, k);
       Pack<S, T::N> pack = {};
       if (present && begin < dim) pack = load<T::N>(x + begin);
 #pragma unroll
@@ -147,7 +147,7 @@ struct Lane {
   __device__ void store_columns(S* x, uint32_t chunk, const S (&values)[T::COLUMNS]) const {
 #pragma unroll
     for (int k = 0; k < T::K; k++) {
-      const uint64_t begin = first<T>(chunk, k);
+      const uint32_t begin = first<T>(chunk, k);
       Pack<S, T::N> pack;
 #pragma unroll
       for (int n = 0; n < T::N; n++) pack.value[n] = values[k * T::N + n];
@@ -160,7 +160,7 @@ struct Lane {
   __device__ void store_unaligned(S* x, uint32_t chunk, const S (&values)[T::COLUMNS]) const {
 #pragma unroll
     for (int k = 0; k < T::K; k++) {
-      const uint64_t begin = first<T>(chunk, k);
+      const uint32_t begin = first<T>(chunk, k);
 #pragma unroll
       for (int n = 0; n < T::N; n++) {
         if (begin < dim) x[begin + n] = values[k * T::N + n];
@@ -172,7 +172,7 @@ struct Lane {
   template <class T, class S, class Term>
   __device__ S sum_columns(Term term) const {
     S sum = 0;
-    for (uint64_t begin = uint64_t(column) * T::N; begin < dim; begin += uint64_t(layout.lanes) * T::N) {
+    for (uint32_t begin = column * T::N; begin < dim; begin += layout.lanes * T::N) {
       for (int n = 0; n < T::N; n++) sum += term(begin + n);
     }
     return sum;
@@ -221,28 +221,40 @@ struct Lane {
 struct Rows {
   const uint32_t* indptr;
   uint64_t n_rows, n_edge;
+  /// The first rows, which have a message from or to themselves before their entries.
+  uint64_t n_own;
   /// Entries of a segment, and number of segments: 0 if no row can be a hub.
-  uint64_t piece, segments;
+  uint32_t piece, segments;
   /// [segments]: the hub that begins in a segment, or NO_ROW.
   uint32_t* hubs;
 };
 
-inline uint64_t segment_count(uint64_t n_edge, uint64_t piece) { return n_edge > piece ? (n_edge + piece - 1) / piece : 0; }
+inline uint32_t segment_count(uint64_t n_edge, uint32_t piece) {
+  return n_edge > piece ? static_cast<uint32_t>((n_edge + piece - 1) / piece) : 0;
+}
 
 /// A row, or what lies of it in a segment.
 struct Piece {
-  uint64_t row;
-  int64_t begin, end;
+  uint32_t row;
+  /// Its entries.
+  uint32_t begin, end;
+  /// Messages: 1 from or to the row itself, if it has one and begins here, and the entries.
+  uint32_t own, count;
   /// Whether the row begins here.
   bool begins;
   /// The segment in which the row begins.
-  uint64_t first_segment;
+  uint32_t first_segment;
   /// Where the piece's sums stand among all pieces' (two for each segment), or WHOLE.
-  uint64_t record;
+  uint32_t record;
+
+  __device__ void count_messages(uint64_t n_own) {
+    own = begins && row < n_own ? 1 : 0;
+    count = end > begin ? end - begin + own : own;
+  }
 };
 
 /// The row that holds an entry, found by a warp: 32 probes at a time.
-__device__ inline uint64_t row_of(const Rows& rows, uint64_t entry) {
+__device__ inline uint32_t row_of(const Rows& rows, uint64_t entry) {
   uint64_t low = 0, high = rows.n_rows;
   while (high - low > 1) {
     const uint64_t step = (high - low + 31) / 32, probe = low + threadIdx.x % 32 * step;
@@ -250,21 +262,22 @@ __device__ inline uint64_t row_of(const Rows& rows, uint64_t entry) {
     low += static_cast<uint64_t>(before ? __popc(before) - 1 : 0) * step;
     high = low + step < high ? low + step : high;
   }
-  return low;
+  return static_cast<uint32_t>(low);
 }
 
 /// Piece `which` (0 or 1) of a segment; false if there is none.
-__device__ inline bool piece_of_segment(const Rows& rows, uint64_t segment, int which, Piece& piece) {
-  const uint64_t first = segment * rows.piece;
+__device__ inline bool piece_of_segment(const Rows& rows, uint32_t segment, int which, Piece& piece) {
+  const uint64_t first = uint64_t(segment) * rows.piece;
   const uint64_t end = first + rows.piece < rows.n_edge ? first + rows.piece : rows.n_edge;
   piece.row = row_of(rows, which == 0 ? first : end - 1);
   const uint64_t row_begin = rows.indptr[piece.row], row_end = rows.indptr[piece.row + 1];
   if (row_end <= row_begin + rows.piece || (which == 1 && row_begin <= first)) return false;
   piece.begins = row_begin >= first;
-  piece.begin = static_cast<int64_t>(piece.begins ? row_begin : first);
-  piece.end = static_cast<int64_t>(row_end < end ? row_end : end);
-  piece.first_segment = row_begin / rows.piece;
+  piece.begin = static_cast<uint32_t>(piece.begins ? row_begin : first);
+  piece.end = static_cast<uint32_t>(row_end < end ? row_end : end);
+  piece.first_segment = static_cast<uint32_t>(row_begin / rows.piece);
   piece.record = 2 * segment + which;
+  piece.count_messages(rows.n_own);
   return true;
 }
 
@@ -273,21 +286,23 @@ template <class Body>
 __device__ __forceinline__ void for_pieces(const Rows& rows, uint64_t n_rows, uint32_t groups, Body body) {
   const uint64_t tasks = (rows.segments + n_rows) * groups;
   for (uint64_t task = grid_thread() / 32; task < tasks; task += grid_threads() / 32) {
-    const uint64_t item = task / groups, group = task % groups;
+    const uint64_t item = task / groups;
+    const uint32_t group = static_cast<uint32_t>(task % groups);
     const bool cut = item < rows.segments;
     uint32_t hub = NO_ROW;
     for (int which = 0; which < (cut ? 2 : 1); which++) {
       Piece piece;
       if (cut) {
-        if (!piece_of_segment(rows, item, which, piece)) continue;
-        if (piece.begins) hub = static_cast<uint32_t>(piece.row);
+        if (!piece_of_segment(rows, static_cast<uint32_t>(item), which, piece)) continue;
+        if (piece.begins) hub = piece.row;
       } else {
-        piece.row = item - rows.segments;
+        piece.row = static_cast<uint32_t>(item - rows.segments);
         piece.begin = rows.indptr[piece.row];
         piece.end = rows.indptr[piece.row + 1];
         piece.begins = true;
         piece.record = WHOLE;
-        if (piece.end - piece.begin > static_cast<int64_t>(rows.piece)) continue;
+        piece.count_messages(rows.n_own);
+        if (piece.count - piece.own > rows.piece) continue;
       }
       body(piece, group);
     }
@@ -311,7 +326,7 @@ __global__ void __launch_bounds__(MERGE_BLOCK) merge_kernel(Rows rows, uint64_t 
   constexpr int WARPS = MERGE_BLOCK / 32, EACH = MERGE_COLUMNS / 32;
   using Part = typename Op::Part;
   COHOP_SHARED(Part, parts, [WARPS][MERGE_COLUMNS]);
-  const uint64_t segment = blockIdx.x, row = rows.hubs[segment];
+  const uint32_t segment = blockIdx.x, row = rows.hubs[segment];
   if (row == NO_ROW) return;
   const uint64_t begin = rows.indptr[row], row_end = rows.indptr[row + 1];
   const uint64_t end = row_end < rows.n_edge ? row_end : rows.n_edge;
@@ -324,7 +339,7 @@ __global__ void __launch_bounds__(MERGE_BLOCK) merge_kernel(Rows rows, uint64_t 
 #pragma unroll 2
   for (uint64_t i = warp; i < count; i += WARPS) {
     // Where a row begins inside of a segment it is the segment's second.
-    const uint64_t record = 2 * (segment + i) + (i == 0 && begin % rows.piece != 0 ? 1 : 0);
+    const uint32_t record = 2 * (segment + static_cast<uint32_t>(i)) + (i == 0 && begin % rows.piece != 0 ? 1 : 0);
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
       const uint64_t column = tile + k * 32 + lane;
@@ -352,7 +367,7 @@ int32_t launch_pieces(const Rows& rows, uint64_t n_rows, uint32_t groups, const 
 template <class Op>
 int32_t launch_merge(const Rows& rows, uint64_t columns, const Op& op, void* stream) {
   if (rows.segments == 0 || columns == 0) return 0;
-  const dim3 grid(static_cast<unsigned>(rows.segments), static_cast<unsigned>((columns + MERGE_COLUMNS - 1) / MERGE_COLUMNS));
+  const dim3 grid(rows.segments, static_cast<unsigned>((columns + MERGE_COLUMNS - 1) / MERGE_COLUMNS));
   COHOP_LAUNCH((merge_kernel<Op>), grid, MERGE_BLOCK, 0, stream, rows, columns, op);
   return cohop_last_error();
 }

@@ -9,7 +9,7 @@
 namespace cohop {
 namespace {
 
-constexpr uint64_t SOFTMAX_PIECE = 1024;
+constexpr uint32_t SOFTMAX_PIECE = 1024;
 
 /// `width` lanes (a power of two) on a row: each has a head of `together`, and of that head's entries every `step`-th.
 struct RowLanes {
@@ -133,7 +133,7 @@ struct Totals {
   Total* pieces;  // [2 · segments, heads]
   Total* rows;    // [segments, heads]
 
-  __device__ void operator()(const Piece& piece, uint64_t) const {
+  __device__ void operator()(const Piece& piece, uint32_t) const {
     const RowLanes lanes(heads, 32);
     for_heads(lanes, [&](uint64_t head, bool present) {
       const Total own = own_total(op, lanes, head, present, piece.begin, piece.end);
@@ -145,7 +145,7 @@ struct Totals {
   __device__ Part nothing() const { return Op::nothing(); }
   __device__ Part part(uint64_t record, uint64_t head) const { return pieces[record * heads + head]; }
   __device__ Part merge(const Part& a, const Part& b) const { return Op::merge(a, b); }
-  __device__ void finish(uint64_t, uint64_t segment, uint64_t head, const Part& part) const { rows[segment * heads + head] = part; }
+  __device__ void finish(uint64_t, uint32_t segment, uint64_t head, const Part& part) const { rows[uint64_t(segment) * heads + head] = part; }
 };
 
 template <class Op>
@@ -154,12 +154,12 @@ struct Values {
   uint64_t heads;
   const typename Op::Total* rows;  // [segments, heads]
 
-  __device__ void operator()(const Piece& piece, uint64_t) const {
+  __device__ void operator()(const Piece& piece, uint32_t) const {
     const RowLanes lanes(heads, 32);
     for_heads(lanes, [&](uint64_t head, bool present) {
       if (!present) return;
       const auto total = rows[piece.first_segment * heads + head];
-      for (uint64_t e = piece.begin + lanes.turn; e < static_cast<uint64_t>(piece.end); e += lanes.step) op.write(total, e * heads + head);
+      for (uint64_t e = uint64_t(piece.begin) + lanes.turn; e < piece.end; e += lanes.step) op.write(total, e * heads + head);
     });
   }
 };
@@ -176,7 +176,7 @@ int32_t launch_rows(Rows rows, uint64_t heads, const Op& op, void* records, coho
   COHOP_LAUNCH((rows_kernel<Op>), grid_for(threads), BLOCK, 0, stream, rows, heads, width, op, status);
   if (rows.segments == 0) return cohop_last_error();
   Total* pieces = static_cast<Total*>(records);
-  Total* totals = pieces + 2 * rows.segments * heads;
+  Total* totals = pieces + 2 * uint64_t(rows.segments) * heads;
   const Totals<Op> merged = {op, heads, pieces, totals};
   if (const int32_t code = launch_pieces(rows, 0, 1, merged, stream)) return code;
   if (const int32_t code = launch_merge(rows, heads, merged, stream)) return code;
@@ -209,7 +209,7 @@ int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge,
                            const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
-    const Rows rows = {indptr, n_rows, n_edge, SOFTMAX_PIECE, segment_count(n_edge, SOFTMAX_PIECE), hubs};
+    const Rows rows = {indptr, n_rows, n_edge, 0, SOFTMAX_PIECE, segment_count(n_edge, SOFTMAX_PIECE), hubs};
     const Forward<S> op = {static_cast<const S*>(x), static_cast<S*>(out)};
     return launch_rows(rows, heads, op, records, status, stream);
   });)
@@ -220,7 +220,7 @@ int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_
                                     void* dx, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
-    const Rows rows = {indptr, n_rows, n_edge, SOFTMAX_PIECE, segment_count(n_edge, SOFTMAX_PIECE), hubs};
+    const Rows rows = {indptr, n_rows, n_edge, 0, SOFTMAX_PIECE, segment_count(n_edge, SOFTMAX_PIECE), hubs};
     const Backward<S> op = {static_cast<const S*>(y), static_cast<const S*>(dout), static_cast<S*>(dx)};
     return launch_rows(rows, heads, op, records, status, stream);
   });)

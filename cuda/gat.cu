@@ -17,9 +17,9 @@ struct GatForward {
   const S* score_dst;  // [n_dst, heads]
   WeightedSum<S> to;
 
-  __device__ void operator()(const Piece& piece, uint64_t group) const {
+  __device__ void operator()(const Piece& piece, uint32_t group) const {
     const Lane lane(layout, group);
-    const S own = lane.has_head ? score_dst[piece.row * layout.heads + lane.head] : S(0);
+    const S own = lane.has_head ? score_dst[uint64_t(piece.row) * layout.heads + lane.head] : S(0);
     for (uint32_t chunk = 0; chunk < layout.chunks; chunk++) {
       RunningSum<T, S> sums;
       Keeper keeper(lane);
@@ -34,7 +34,7 @@ struct GatForward {
         if (messages.dropout.vertices && !keeper.kept(messages, lane, piece, batch.number, batch.at)) weight = S(0);
         sums.add_rows(lane, weight, x);
       });
-      sums.write(lane, to, piece, messages.first(piece) < piece.end, chunk);
+      sums.write(lane, to, piece, chunk);
     }
   }
 };
@@ -72,9 +72,9 @@ struct GatBackward {
 
   __device__ S* record(uint64_t i) const { return records + i * (layout.heads + layout.heads * layout.dim); }
 
-  __device__ void operator()(const Piece& piece, uint64_t group) const {
+  __device__ void operator()(const Piece& piece, uint32_t group) const {
     const Lane lane(layout, group);
-    const uint64_t at = piece.row * layout.heads + lane.head;
+    const uint64_t at = uint64_t(piece.row) * layout.heads + lane.head;
     const S score = lane.has_head ? score_src[at] : S(0);
     for (uint32_t chunk = 0; chunk < layout.chunks; chunk++) {
       const S* z_row = lane.row(z, piece.row);
@@ -109,10 +109,10 @@ struct GatBackward {
         const S g = (weight * dot - alpha * delta) * derivative;
         total += g;
         if (!lane.writes || chunk > 0) return;
-        if (batch.message < piece.begin) {
+        if (batch.message < piece.own) {
           dscore_own[at] = g;
         } else {
-          dscore_edge[uint64_t(batch.message) * layout.heads + lane.head] = g;
+          dscore_edge[messages.entry(piece, batch.message) * layout.heads + lane.head] = g;
         }
       });
       total = lane.sum_parts(lane.sum_turns(total));
@@ -122,7 +122,7 @@ struct GatBackward {
       if (piece.record != WHOLE) {
         S* to = record(piece.record);
         if (lane.column == 0) to[lane.head] = total;
-        lane.store_unaligned<T>(to + layout.heads + lane.head * layout.dim, chunk, sums);
+        lane.store_unaligned<T>(to + layout.heads + uint64_t(lane.head) * layout.dim, chunk, sums);
       } else {
         if (lane.column == 0) dscore[at] = total;
         lane.store_columns<T>(dz + at * layout.dim, chunk, sums);
@@ -137,7 +137,7 @@ struct GatBackward {
   __device__ Part nothing() const { return {S(0)}; }
   __device__ Part part(uint64_t i, uint64_t column) const { return {record(i)[column]}; }
   __device__ Part merge(const Part& a, const Part& b) const { return {a.value + b.value}; }
-  __device__ void finish(uint64_t row, uint64_t, uint64_t column, const Part& part) const {
+  __device__ void finish(uint64_t row, uint32_t, uint64_t column, const Part& part) const {
     const uint64_t heads = layout.heads;
     if (column < heads) {
       dscore[row * heads + column] = part.value;
@@ -184,7 +184,7 @@ int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, 
       const HeadLayout layout = head_layout<T>(transpose->heads, transpose->dim);
       const StatsWriter<S> writer = {static_cast<const S*>(saved->score_dst), static_cast<const S*>(saved->max),
                                      static_cast<const S*>(saved->sum), static_cast<S*>(dscore_dst_own), static_cast<S*>(stats),
-                                     messages.n_own == 0};
+                                     messages.rows.n_own == 0};
       if (const int32_t code = launch_row_dots<T, true>(layout, n_dst, dout, static_cast<const S*>(saved->out), writer, stream)) return code;
       const GatBackward<T, S> op = {messages, layout, static_cast<const S*>(saved->z), static_cast<const S*>(saved->score_src),
                                     static_cast<const S*>(stats), dout, static_cast<S*>(dz), static_cast<S*>(dscore_src),

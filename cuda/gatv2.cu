@@ -16,7 +16,7 @@ struct Gatv2Forward {
   const S* attention;  // [heads · dim]
   WeightedSum<S> to;
 
-  __device__ void operator()(const Piece& piece, uint64_t group) const {
+  __device__ void operator()(const Piece& piece, uint32_t group) const {
     const Lane lane(layout, group);
     for (uint32_t chunk = 0; chunk < layout.chunks; chunk++) {
       const Scorer<T, S> scorer(lane, z_src, z_dst, attention, piece.row, chunk, messages.slope);
@@ -30,7 +30,7 @@ struct Gatv2Forward {
         if (messages.dropout.vertices && !keeper.kept(messages, lane, piece, batch.number, batch.at)) weight = S(0);
         sums.add_rows(lane, weight, x);
       });
-      sums.write(lane, to, piece, messages.first(piece) < piece.end, chunk);
+      sums.write(lane, to, piece, chunk);
     }
   }
 };

@@ -40,14 +40,14 @@ struct Destinations {
   __device__ uint64_t width() const { return layout.heads * layout.dim; }
   __device__ S* record(uint64_t i) const { return records + i * (layout.heads + 4 * width()); }
   /// Where a message stands in `out`.
-  __device__ S* place(const Piece& piece, int64_t message) const {
-    const uint64_t i = message < piece.begin ? messages.rows.n_edge + piece.row : static_cast<uint64_t>(message);
+  __device__ S* place(const Piece& piece, uint32_t message) const {
+    const uint64_t i = message < piece.own ? messages.rows.n_edge + piece.row : messages.entry(piece, message);
     return out + i * 2 * layout.heads;
   }
 
-  __device__ void operator()(const Piece& piece, uint64_t group) const {
+  __device__ void operator()(const Piece& piece, uint32_t group) const {
     const Lane lane(layout, group);
-    const uint64_t at = piece.row * layout.heads + lane.head;
+    const uint64_t at = uint64_t(piece.row) * layout.heads + lane.head;
     const S top = lane.has_head ? max[at] : S(0), inverse = lane.has_head ? S(1) / sum[at] : S(0);
     for (uint32_t chunk = 0; chunk < layout.chunks; chunk++) {
       const Scorer<T, S> scorer(lane, z_src, z_dst, attention, piece.row, chunk, messages.slope);
@@ -100,7 +100,7 @@ struct Destinations {
         S* to = record(piece.record);
         if (lane.column == 0) to[lane.head] = total;
         for (int i = 0; i < 4; i++) {
-          lane.store_unaligned<T>(to + layout.heads + i * width() + lane.head * layout.dim, chunk, sums[i]);
+          lane.store_unaligned<T>(to + layout.heads + i * width() + uint64_t(lane.head) * layout.dim, chunk, sums[i]);
         }
         continue;
       }
@@ -114,7 +114,7 @@ struct Destinations {
         lane.store_columns<T>(dattention + at * layout.dim, chunk, sums[2]);
       }
       if (!lane.writes || chunk + 1 < layout.chunks) continue;
-      for (int64_t m = messages.first(piece) + lane.mine(); m < piece.end; m += lane.batch()) {
+      for (uint32_t m = lane.mine(); m < piece.count; m += lane.batch()) {
         settle(place(piece, m), layout.heads, lane.head, total, messages.scale);
       }
     }
@@ -137,8 +137,8 @@ struct Destinations {
     for (int k = 0; k < 4; k++) part.sums[k] = a.sums[k] + b.sums[k];
     return part;
   }
-  __device__ void finish(uint64_t row, uint64_t segment, uint64_t column, const Part& part) const {
-    if (column % per_head() == 0) totals[segment * layout.heads + column / per_head()] = part.total;
+  __device__ void finish(uint64_t row, uint32_t segment, uint64_t column, const Part& part) const {
+    if (column % per_head() == 0) totals[uint64_t(segment) * layout.heads + column / per_head()] = part.total;
     if (layout.dim == 0) return;
     dz[row * width() + column] = attention[column] * (part.sums[0] - part.total * part.sums[1]);
     dattention[row * width() + column] = part.sums[2] - part.total * part.sums[3];
@@ -150,14 +150,13 @@ template <class T, class S>
 struct Settle {
   Destinations<T, S> of;
 
-  __device__ void operator()(const Piece& piece, uint64_t) const {
+  __device__ void operator()(const Piece& piece, uint32_t) const {
     const uint64_t heads = of.layout.heads;
-    const int64_t first = of.messages.first(piece);
-    const uint64_t n = static_cast<uint64_t>(piece.end - first) * heads;
+    const uint64_t n = piece.count * heads;
     for (uint64_t i = threadIdx.x % 32; i < n; i += 32) {
       const uint64_t head = i % heads;
       const S total = of.totals[piece.first_segment * heads + head];
-      settle(of.place(piece, first + static_cast<int64_t>(i / heads)), heads, head, total, of.messages.scale);
+      settle(of.place(piece, static_cast<uint32_t>(i / heads)), heads, head, total, of.messages.scale);
     }
   }
 };
@@ -175,7 +174,7 @@ struct Sources {
   S* dz;                 // [n_src, heads · dim]
   S* records;            // [2 · segments, heads · dim]
 
-  __device__ void operator()(const Piece& piece, uint64_t group) const {
+  __device__ void operator()(const Piece& piece, uint32_t group) const {
     const Lane lane(layout, group);
     for (uint32_t chunk = 0; chunk < layout.chunks; chunk++) {
       S own[T::COLUMNS], vector[T::COLUMNS], sums[T::COLUMNS] = {}, through_scores[T::COLUMNS] = {};
@@ -187,7 +186,7 @@ struct Sources {
         gather<T>(lane, batch, z_dst, chunk, z);
         S weight = 0, g = 0;
         if (batch.present() && lane.has_head) {
-          const uint64_t i = batch.message < piece.begin ? messages.rows.n_edge + piece.row : edge[batch.message];
+          const uint64_t i = batch.message < piece.own ? messages.rows.n_edge + piece.row : edge[messages.entry(piece, batch.message)];
           weight = factors[i * 2 * layout.heads + lane.head];
           g = factors[i * 2 * layout.heads + layout.heads + lane.head];
         }
@@ -204,9 +203,9 @@ struct Sources {
       for (int k = 0; k < T::COLUMNS; k++) sums[k] = lane.sum_parts(sums[k] + vector[k] * through_scores[k]);
       if (lane.part != 0) continue;
       if (piece.record != WHOLE) {
-        lane.store_unaligned<T>(records + (piece.record * layout.heads + lane.head) * layout.dim, chunk, sums);
+        lane.store_unaligned<T>(records + (uint64_t(piece.record) * layout.heads + lane.head) * layout.dim, chunk, sums);
       } else {
-        lane.store_columns<T>(dz + (piece.row * layout.heads + lane.head) * layout.dim, chunk, sums);
+        lane.store_columns<T>(dz + (uint64_t(piece.row) * layout.heads + lane.head) * layout.dim, chunk, sums);
       }
     }
   }
@@ -217,7 +216,7 @@ struct Sources {
   __device__ Part nothing() const { return {S(0)}; }
   __device__ Part part(uint64_t i, uint64_t column) const { return {records[i * layout.heads * layout.dim + column]}; }
   __device__ Part merge(const Part& a, const Part& b) const { return {a.value + b.value}; }
-  __device__ void finish(uint64_t row, uint64_t, uint64_t column, const Part& part) const {
+  __device__ void finish(uint64_t row, uint32_t, uint64_t column, const Part& part) const {
     dz[row * layout.heads * layout.dim + column] = part.value;
   }
 };

@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(ATTENTION_BLOCK) row_dots_kernel(HeadLayout la
                                                                    const S* __restrict__ y, Receive receive) {
   const uint64_t batch = layout.steps * layout.parts, tasks = (n + batch - 1) / batch * layout.groups;
   for (uint64_t task = grid_thread() / 32; task < tasks; task += grid_threads() / 32) {
-    const Lane lane(layout, task % layout.groups);
+    const Lane lane(layout, static_cast<uint32_t>(task % layout.groups));
     const uint64_t first = task / layout.groups * batch;
     S other[T::COLUMNS], sums[T::STEPS];
     if (!MATRIX && layout.chunks == 1) lane.load_columns<T>(lane.row(y, 0), 0, true, other);

@@ -18,29 +18,26 @@ template <class S>
 struct Messages {
   Rows rows;
   const uint32_t* indices;
-  /// Rows below have a self-loop.
-  uint64_t n_own;
   S slope;
   AttentionDropout dropout;
   /// 1 / (1 − p); 1 without dropout.
   S scale;
 
-  /// Messages are numbered like the entries, with the self-loop before the first.
-  __device__ int64_t first(const Piece& piece) const { return piece.begin - (piece.begins && piece.row < n_own ? 1 : 0); }
-
-  /// The vertex at the other end of a message; 0 from the end on.
-  __device__ uint32_t other(const Piece& piece, int64_t message) const {
-    if (message >= piece.end) return 0;
-    return message < piece.begin ? static_cast<uint32_t>(piece.row) : indices[message];
+  /// The vertex at the other end of a piece's message; 0 if there is none.
+  __device__ uint32_t other(const Piece& piece, uint32_t message) const {
+    if (message >= piece.count) return 0;
+    return message < piece.own ? piece.row : indices[entry(piece, message)];
   }
+
+  /// The entry that a message is, unless it is the row's own.
+  static __device__ uint64_t entry(const Piece& piece, uint32_t message) { return uint64_t(piece.begin) + (message - piece.own); }
 };
 
 template <class S>
 Messages<S> messages_of(const cohop_messages& a, bool by_source) {
   Messages<S> messages = {};
-  messages.rows = {a.indptr, a.n_rows, a.n_edge, PIECE, segment_count(a.n_edge, PIECE), a.hubs};
+  messages.rows = {a.indptr, a.n_rows, a.n_edge, a.n_own, PIECE, segment_count(a.n_edge, PIECE), a.hubs};
   messages.indices = a.indices;
-  messages.n_own = a.n_own;
   messages.slope = static_cast<S>(a.slope);
   messages.dropout = {a.vertices, a.threshold, a.seed, a.stream_number, by_source};
   messages.scale = static_cast<S>(a.scale);
@@ -61,15 +58,15 @@ struct Keeper {
 
   /// For batch `number`, whose first message is `at`. All lanes call it, for every batch in turn.
   template <class S>
-  __device__ __forceinline__ bool kept(const Messages<S>& messages, const Lane& lane, const Piece& piece, uint64_t number, int64_t at) {
+  __device__ __forceinline__ bool kept(const Messages<S>& messages, const Lane& lane, const Piece& piece, uint32_t number, uint32_t at) {
     const AttentionDropout& dropout = messages.dropout;
     const uint32_t copy = number & (copies - 1), steps = lane.layout.steps;
     if (copy == 0) {
       const uint32_t mine = (lane.slot & (together - 1)) + together * (lane.column / steps);
-      const int64_t message = at + mine * lane.batch() + lane.mine();
-      if (message < piece.end) {
+      const uint32_t message = at + mine * lane.batch() + lane.mine();
+      if (message < piece.count) {
         const uint32_t row = dropout.vertices[piece.row], other = dropout.vertices[messages.other(piece, message)];
-        const uint32_t high = static_cast<uint32_t>(dropout.stream >> 32) + (static_cast<uint32_t>(lane.head / 4) << 16);
+        const uint32_t high = static_cast<uint32_t>(dropout.stream >> 32) + (lane.head / 4 << 16);
         const uint32_t source = dropout.by_source ? row : other, destination = dropout.by_source ? other : row;
         const Words words = philox({{source, destination, static_cast<uint32_t>(dropout.stream), high}},
                                    static_cast<uint32_t>(dropout.seed), static_cast<uint32_t>(dropout.seed >> 32));
@@ -87,15 +84,15 @@ struct Keeper {
 
 /// One batch of messages, as a lane sees it.
 struct Batch {
-  uint64_t number;
-  /// The batch's first message, this lane's, and the first that is not the piece's.
-  int64_t at, message, end;
+  uint32_t number;
+  /// The batch's first message, this lane's, and how many the piece has.
+  uint32_t at, message, count;
   /// The other end of this lane's message.
   uint32_t other;
 
   /// Whether this lane's message exists, and the one that its part gathers at a step.
-  __device__ bool present() const { return message < end; }
-  __device__ bool present(const Lane& lane, uint32_t step) const { return at + lane.at(step) < end; }
+  __device__ bool present() const { return message < count; }
+  __device__ bool present(const Lane& lane, uint32_t step) const { return at + lane.at(step) < count; }
 };
 
 /// Calls body(batch) for the batches of a piece. Ends of the next are loaded while one is worked on.
@@ -103,10 +100,10 @@ template <class S, class Body>
 __device__ __forceinline__ void for_batches(const Messages<S>& messages, const Lane& lane, const Piece& piece, Body body) {
   Batch batch;
   batch.number = 0;
-  batch.end = piece.end;
-  batch.at = messages.first(piece);
-  uint32_t next = messages.other(piece, batch.at + lane.mine());
-  for (; batch.at < batch.end; batch.at += lane.batch(), batch.number++) {
+  batch.count = piece.count;
+  batch.at = 0;
+  uint32_t next = messages.other(piece, lane.mine());
+  for (; batch.at < batch.count; batch.at += lane.batch(), batch.number++) {
     batch.message = batch.at + lane.mine();
     batch.other = next;
     next = messages.other(piece, batch.message + lane.batch());

@@ -36,7 +36,7 @@ struct WeightedSum {
     const Softmax<S> softmax = Softmax<S>::merge(a.softmax, b.softmax, scale_a, scale_b);
     return {softmax, a.value * scale_a + b.value * scale_b};
   }
-  __device__ void finish(uint64_t row, uint64_t, uint64_t column, const Part& part) const {
+  __device__ void finish(uint64_t row, uint32_t, uint64_t column, const Part& part) const {
     if (dim > 0) out[row * heads * dim + column] = part.value * scale / part.softmax.sum;
     if (column % per_head() == 0) {
       max[row * heads + column / per_head()] = part.softmax.max;
@@ -73,7 +73,8 @@ struct RunningSum {
   }
 
   /// Joins the parts of the warp, and writes a row or a piece.
-  __device__ __forceinline__ void write(const Lane& lane, const WeightedSum<S>& to, const Piece& piece, bool has_messages, uint32_t chunk) {
+  __device__ __forceinline__ void write(const Lane& lane, const WeightedSum<S>& to, const Piece& piece, uint32_t chunk) {
+    const bool has_messages = piece.count > 0;
     softmax.sum = lane.sum_turns(softmax.sum);
     if (lane.layout.parts > 1) {
       S top = softmax.max;
@@ -92,10 +93,10 @@ struct RunningSum {
         record[lane.head] = softmax.max;
         record[to.heads + lane.head] = softmax.sum;
       }
-      lane.store_unaligned<T>(record + 2 * to.heads + lane.head * to.dim, chunk, values);
+      lane.store_unaligned<T>(record + 2 * to.heads + uint64_t(lane.head) * to.dim, chunk, values);
       return;
     }
-    const uint64_t at = piece.row * to.heads + lane.head;
+    const uint64_t at = uint64_t(piece.row) * to.heads + lane.head;
     if (lane.column == 0) {
       to.max[at] = has_messages ? softmax.max : S(0);
       to.sum[at] = softmax.sum;

@@ -416,6 +416,11 @@ fn wrong_arguments_are_errors<D: Attention>(device: &D) {
     assert!(device.head_dot_backward_vector(zeros.matrix(2, 3), 3, some(4), out.view_mut()).is_err());
     assert_eq!(to_f64(&out.read()), [7.0; 4]);
 
+    // On a device this is only seen when the offsets are read.
+    let beyond = Guarded::new(device, &[0u32, 9]);
+    let outcome = device.edge_softmax(beyond.view(), 1, some(2), D::slice_mut(out.view_mut(), 0..2));
+    assert!(outcome.and_then(|()| device.synchronize()).is_err());
+
     let (indptr, indices) = (Guarded::new(device, &[0u32, 1, 1]), Guarded::new(device, &[0u32]));
     let a = Csr { n_rows: 2, n_cols: 1, indptr: indptr.view(), indices: indices.view(), edge: None };
     let spec = AttentionSpec { heads: 1, slope: 0.2, self_loop: true, dropout: None };
