@@ -2,8 +2,8 @@
 // gradient of the weights. Sums over edges are sparse products (spmm.cu), before or after.
 //
 // Groups are cut into parts of one relation each. Relation r has its parts from slot offsets[r] / size + r on (rounded
-// down), so that a block finds its part by bisection and no table of parts is needed; at most one slot a relation has no
-// groups. Compute-bound from some dozens of columns on.
+// down), so that a block finds its part by bisection and no table of parts is needed; at most one slot a relation has
+// no groups. Compute-bound from some dozens of columns on.
 #include "tile_product.cuh"
 
 namespace cohop {
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(BLOCK) relation_product_kernel(Relations relat
     multiply_tile(inner, left, InnerLines<S, COLUMNS, N>{line < n ? weight + line * inner : nullptr, S(1), inner, {}},
                   sum);
   } else {
-    multiply_tile(inner, left, OuterLines<S, COLUMNS, N>{weight, nullptr, nullptr, 0, inner, n, column, {}}, sum);
+    const uint32_t lines = static_cast<uint32_t>(inner);
+    multiply_tile(inner, left, OuterLines<S, COLUMNS, N>{weight, nullptr, nullptr, 0, lines, n, column, {}}, sum);
   }
   write_tile(sum, part.end - part.first, n - column, n, out + part.first * n + column);
 }
@@ -82,20 +83,20 @@ uint64_t gradient_part(uint64_t n_group, uint64_t k, uint64_t n) {
 /// A block has a tile of one part's gradient. If the part is all of its relation, that is the result; otherwise it goes
 /// to `parts`: [slots, k, n].
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) relation_weight_gradient_kernel(Relations relations, uint64_t part_size,
-                                                                         uint64_t k, uint64_t n, GroupRows<S> left,
-                                                                         GroupRows<S> right, S* __restrict__ parts,
-                                                                         S* __restrict__ dweight) {
+__global__ void __launch_bounds__(BLOCK, 1) relation_weight_gradient_kernel(Relations relations, uint64_t part_size,
+                                                                            uint64_t k, uint64_t n, GroupRows<S> left,
+                                                                            GroupRows<S> right, S* __restrict__ parts,
+                                                                            S* __restrict__ dweight) {
   constexpr int ROWS = Tile<S>::ROWS, COLUMNS = Tile<S>::COLUMNS;
   const uint64_t column_tiles = (n + COLUMNS - 1) / COLUMNS, tiles = (k + ROWS - 1) / ROWS * column_tiles;
   const uint64_t slot = blockIdx.x / tiles, tile = blockIdx.x % tiles;
   const Part part(relations, part_size, slot);
   if (part.is_empty()) return;
   const uint64_t row = tile / column_tiles * ROWS, column = tile % column_tiles * COLUMNS;
-  const uint64_t inner = part.end - part.first;
+  const uint32_t first = static_cast<uint32_t>(part.first), inner = static_cast<uint32_t>(part.end - part.first);
   S sum[Tile<S>::ROW_RUN][Tile<S>::COLUMN_RUN] = {};
-  multiply_tile(inner, OuterLines<S, ROWS, N>{left.x, left.index, left.factor, part.first, inner, k, row, {}},
-                OuterLines<S, COLUMNS, N>{right.x, right.index, right.factor, part.first, inner, n, column, {}}, sum);
+  multiply_tile(inner, OuterLines<S, ROWS, N>{left.x, left.index, left.factor, first, inner, k, row, {}},
+                OuterLines<S, COLUMNS, N>{right.x, right.index, right.factor, first, inner, n, column, {}}, sum);
   const uint64_t begin = relations.offsets[part.relation], end = relations.offsets[part.relation + 1];
   S* to = end - begin <= part_size ? dweight + part.relation * k * n : parts + slot * k * n;
   write_tile(sum, k - row, n - column, n, to + row * n + column);

@@ -54,8 +54,8 @@ struct OuterLines {
   const S* x;
   const uint32_t* index;  // of a line; null: its own number
   const S* factor;        // of a line; null: 1
-  uint64_t first;         // number of the first line
-  uint64_t inner;         // lines
+  uint32_t first;         // number of the first line
+  uint32_t inner;         // lines
   uint64_t cols;          // elements of a line
   uint64_t column;        // of the tile's edge
   Pack<S, N> values[COUNT / N];
@@ -64,11 +64,12 @@ struct OuterLines {
 #pragma unroll
     for (int j = 0; j < COUNT / N; j++) {
       const int slot = threadIdx.x + j * BLOCK;
-      const uint64_t line = from + slot / LOADS, at = column + slot % LOADS * N;
+      const uint32_t line = static_cast<uint32_t>(from) + slot / LOADS;
+      const uint64_t at = column + slot % LOADS * N;
       values[j] = {};
       if (line < inner && at < cols) {
-        const uint64_t number = first + line;
-        values[j] = load<N>(x + (index ? index[number] : number) * cols + at);
+        const uint32_t number = first + line;
+        values[j] = load<N>(x + static_cast<uint64_t>(index ? index[number] : number) * cols + at);
         if (factor) {
 #pragma unroll
           for (int k = 0; k < N; k++) values[j].value[k] *= factor[number];
