@@ -77,13 +77,14 @@ __device__ double covering_scale(const Row& row, const Candidates& candidates, c
 
 /// The c that solves sum 1 / min(1, c pi) = d^2 / k over a row of d > k > 0 edges: with the m terms that are 1 known,
 /// c is the sum of the others' 1 / pi over d^2 / k - m. Both rise from step to step, from m = 0.
-__device__ double scale_of(const Row& row, const Candidates& candidates, const double* pi, double fanout) {
+__device__ double scale_of(const Row& row, const Candidates& candidates, const double* pi, double fanout,
+                           OrderedMemory& memory) {
   const double degree = row.degree, target = degree * degree / fanout;
   uint32_t saturated = 0;
   double scale = 0.0;
   for (;;) {
     uint32_t now_saturated = 0;
-    const double sum = ordered_sum(row.degree, [&](uint32_t place) {
+    const double sum = ordered_sum(row.degree, memory, [&](uint32_t place) {
       const double own = pi[candidates[place]];
       if (scale * own >= 1.0) {
         now_saturated++;
@@ -101,13 +102,15 @@ __device__ double scale_of(const Row& row, const Candidates& candidates, const d
 
 /// A warp a row, hubs too: the sums that decide run along the row.
 __global__ void __launch_bounds__(BLOCK) solve_kernel(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor) {
+  COHOP_SHARED(OrderedMemory, memories, [BLOCK / 32]);
+  OrderedMemory& memory = memories[threadIdx.x / 32];
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t i = grid_thread() / 32; i < rows.n; i += grid_threads() / 32) {
     const Row row = {i, rows.start[i], rows.degree[i]};
     const Candidates candidates(graph, labor, row);
     const bool whole = row.degree <= fanout;
     const double scale = whole ? covering_scale(row, candidates, labor.pi)
-                               : scale_of(row, candidates, labor.pi, static_cast<double>(fanout));
+                               : scale_of(row, candidates, labor.pi, static_cast<double>(fanout), memory);
     if (lane == 0) labor.scale[i] = scale;
     for (uint32_t place = lane; place < row.degree; place += 32) {
       const uint32_t slot = candidates[place];
@@ -162,6 +165,8 @@ template <class S>
 __global__ void __launch_bounds__(BLOCK) weights_kernel(cohop_rows rows, uint64_t fanout, Planned planned,
                                                         const uint32_t* __restrict__ indptr,
                                                         const uint64_t* __restrict__ edge_id, S* __restrict__ weight) {
+  COHOP_SHARED(OrderedMemory, memories, [BLOCK / 32]);
+  OrderedMemory& memory = memories[threadIdx.x / 32];
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t i = grid_thread() / 32; i < rows.n; i += grid_threads() / 32) {
     const Row row = {i, rows.start[i], rows.degree[i]};
@@ -172,7 +177,7 @@ __global__ void __launch_bounds__(BLOCK) weights_kernel(cohop_rows rows, uint64_
       return 1.0 / planned.probability(row, candidates[static_cast<uint32_t>(edge_id[first + k] - row.start)]);
     };
     const bool whole = row.degree <= fanout;
-    const double sum = whole ? 0.0 : ordered_sum(length, inverse);
+    const double sum = whole ? 0.0 : ordered_sum(length, memory, inverse);
     for (uint32_t k = lane; k < length; k += 32) {
       weight[first + k] = static_cast<S>(whole ? 1.0 / static_cast<double>(row.degree) : inverse(k) / sum);
     }

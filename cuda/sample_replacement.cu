@@ -13,26 +13,27 @@ __global__ void __launch_bounds__(BLOCK) running_sums_kernel(cohop_graph graph, 
                                                              const uint64_t* __restrict__ word_offsets,
                                                              double* __restrict__ running, double* __restrict__ row_sum,
                                                              uint32_t* __restrict__ row_last) {
+  COHOP_SHARED(OrderedMemory, memories, [BLOCK / 32]);
+  OrderedMemory& memory = memories[threadIdx.x / 32];
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t row = grid_thread() / 32; row < rows.n; row += grid_threads() / 32) {
     const uint64_t start = rows.start[row], words = word_offsets[row];
     const uint32_t degree = rows.degree[row];
     double sum = 0.0;
     uint32_t last = 0;
-    for (uint32_t base = 0; base < degree; base += 32) {
-      const double own = base + lane < degree ? static_cast<double>(graph.edge_weight[start + base + lane]) : 0.0;
-#pragma unroll
-      for (int from = 0; from < 32; from++) {
-        const double next = sum + __shfl_sync(FULL, own, from);
-        if (next != sum) last = base + from;
-        sum = next;
-      }
-      if (lane == 0) running[words + base / 32] = sum;
-    }
+    in_order(
+        degree, memory, [&](uint32_t place) { return static_cast<double>(graph.edge_weight[start + place]); },
+        [&](uint32_t place, double weight) {
+          const double next = sum + weight;
+          if (next != sum) last = place;
+          sum = next;
+          if (place % 32 == 31 || place + 1 == degree) running[words + place / 32] = sum;
+        });
     if (lane == 0) {
       row_sum[row] = sum;
       row_last[row] = last;
     }
+    __syncwarp();  // before the next row's terms
   }
 }
 

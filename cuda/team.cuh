@@ -111,17 +111,32 @@ unsigned grid_of_teams(uint64_t n) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-/// The sum of term(0) + term(1) + ... in this order, by a warp, in every lane. Terms are not negative.
-template <class Term>
-__device__ double ordered_sum(uint32_t n, Term term) {
-  double sum = 0.0;
-  for (uint32_t base = 0; base < n; base += 32) {
-    const uint32_t i = base + threadIdx.x % 32;
-    const double own = i < n ? term(i) : 0.0;  // adding 0 changes nothing
-#pragma unroll
-    for (int lane = 0; lane < 32; lane++) sum += __shfl_sync(FULL, own, lane);
+/// A warp's memory for sums in order, in shared memory: two tiles, so that one barrier a tile is enough.
+struct OrderedMemory {
+  double tile[2][32];
+};
+
+/// Gives lane 0 term(0), term(1), ... in this order: each(i, term). A warp calls it: terms are calculated by all lanes.
+/// The memory may be used again after a barrier of the warp.
+template <class Term, class Each>
+__device__ __forceinline__ void in_order(uint32_t n, OrderedMemory& memory, Term term, Each each) {
+  const uint32_t lane = threadIdx.x % 32;
+  for (uint32_t base = 0, half = 0; base < n; base += 32, half ^= 1) {
+    if (base + lane < n) memory.tile[half][lane] = term(base + lane);
+    __syncwarp();
+    if (lane == 0) {
+      const uint32_t length = n - base < 32 ? n - base : 32;
+      for (uint32_t i = 0; i < length; i++) each(base + i, memory.tile[half][i]);
+    }
   }
-  return sum;
+}
+
+/// The sum of term(0) + term(1) + ... in this order, by a warp, in every lane.
+template <class Term>
+__device__ __forceinline__ double ordered_sum(uint32_t n, OrderedMemory& memory, Term term) {
+  double sum = 0.0;
+  in_order(n, memory, term, [&](uint32_t, double value) { sum += value; });
+  return __shfl_sync(FULL, sum, 0);  // and a barrier
 }
 
 }  // namespace cohop

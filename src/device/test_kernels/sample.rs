@@ -49,9 +49,9 @@ fn variates() -> [Variates; 4] {
     ]
 }
 
-/// The race detector is slow.
-fn few_cases() -> bool {
-    std::env::var("COHOP_EMULATE").is_ok_and(|mode| mode == "race")
+/// The race detector is slow; and with `f64`, only weights differ.
+fn few_cases<D: Storage>() -> bool {
+    size_of::<D::Scalar>() == 8 || std::env::var("COHOP_EMULATE").is_ok_and(|mode| mode == "race")
 }
 
 /// A graph of rows of sources, of which a fifth has weight zero, and of relations.
@@ -134,19 +134,24 @@ impl<'a, D: Sample> Pair<'a, D> {
 
     /// Every method with every fanout; those that go with them with dependent minibatches and by relation too.
     fn check_all(&self, dst: &[u32], fanouts: &[usize], layer: u32) {
+        let [independent, first_of_window, in_window, _] = variates();
         for (number, &fanout) in fanouts.iter().enumerate() {
-            if few_cases() && number % 3 != 1 {
+            if few_cases::<D>() && number % 4 != 1 {
                 continue;
             }
             for method in methods() {
                 let spec = SampleSpec { method, fanout, per_relation: false, edge_ids: fanout != 1 };
-                let all = variates();
-                let dependent = if goes_with_dependence(method) { &all[1..] } else { &[] };
-                for variates in dependent.iter().chain(&all[..1]) {
-                    self.check(dst, &spec, variates, layer);
+                self.check(dst, &spec, &independent, layer);
+                if goes_with_dependence(method) {
+                    self.check(
+                        dst,
+                        &spec,
+                        if number % 2 == 0 { &in_window } else { &first_of_window },
+                        layer,
+                    );
                 }
             }
-            for variates in &variates()[..3] {
+            for variates in [&independent, &in_window] {
                 let spec = SampleSpec { method: NEIGHBOR, fanout, per_relation: true, edge_ids: true };
                 self.check(dst, &spec, variates, layer);
             }
@@ -157,7 +162,7 @@ impl<'a, D: Sample> Pair<'a, D> {
 fn short_rows<D: Sample>(device: &D) {
     let graph = graph_of_degrees(300, 3, |vertex| [0, 1, 3, 9, 20, 31, 32, 33, 64, 90, 128][vertex % 11]);
     let dst: Vec<u32> = (0..77).rev().map(|i| i * 3).collect();
-    Pair::new(device, graph).check_all(&dst, &[0, 1, 2, 5, 8, 15, 20, 32, 47, 70, 100, 1500, usize::MAX], 1);
+    Pair::new(device, graph).check_all(&dst, &[0, 1, 5, 15, 20, 47, 70, 1500, usize::MAX], 1);
 }
 
 /// Beyond 128 in-edges selections take several looks at a row; beyond 128 draws subsets are sorted in memory.
@@ -170,7 +175,7 @@ fn rows_beyond_a_warps_registers<D: Sample>(device: &D) {
 
 fn a_hub<D: Sample>(device: &D) {
     let graph = graph_of_degrees(5000, 4, |vertex| if vertex == 17 { 100_000 } else { vertex % 4 });
-    Pair::new(device, graph).check_all(&[4, 17, 3, 4999], &[5, 70, 20_000, usize::MAX], 2);
+    Pair::new(device, graph).check_all(&[4, 17, 3, 4999], &[20_000, 70], 2);
 }
 
 fn many_relations<D: Sample>(device: &D) {
@@ -178,7 +183,7 @@ fn many_relations<D: Sample>(device: &D) {
         graph_of_degrees(300, 50, |vertex| [0, 40, 120, 700, 5000][vertex % 5] * usize::from(vertex < 30));
     let pair = Pair::new(device, graph);
     for fanout in [0, 1, 3, 20, 200, usize::MAX] {
-        for variates in &variates()[1..] {
+        for variates in &variates()[if few_cases::<D>() { 3 } else { 1 }..] {
             let spec = SampleSpec { method: NEIGHBOR, fanout, per_relation: true, edge_ids: true };
             pair.check(&[2, 3, 4, 7, 0, 8, 11, 299], &spec, variates, 1);
         }
@@ -190,7 +195,8 @@ fn candidates_in_a_hash_table<D: Sample>(device: &D) {
     let graph = graph_of_degrees(20_000, 1, |vertex| vertex % 40);
     let pair = Pair::new(device, graph);
     let dst: Vec<u32> = (0..100).map(|i| i * 37).collect();
-    for fanout in [1, 4, 15] {
+    let fanouts: &[usize] = if few_cases::<D>() { &[4] } else { &[1, 4, 15] };
+    for &fanout in fanouts {
         for iterations in [LaborIterations::Fixed(1), LaborIterations::Fixed(3), LaborIterations::Converged] {
             for fixed_size in [false, true] {
                 let method = labor(iterations, fixed_size);
@@ -302,19 +308,17 @@ fn what_graph_or_variates_lack_is_an_error<D: Sample>(device: &D) {
     check_error(&full, &[0], &spec(endless, false), &variates()[0]);
 }
 
+/// They are counted before one is drawn. Of two rows that are too many together, the CPU would draw the first.
 fn too_many_edges_are_an_error<D: Sample>(device: &D) {
     let pair = Pair::new(device, graph_of_degrees(50, 1, |_| 3));
-    for method in [REPLACE, REPLACE_WEIGHTED] {
-        for (dst, fanout) in [(&[0][..], 1 << 32), (&[0, 1, 2, 3], 1 << 30), (&[0, 1], usize::MAX - 1)] {
-            let spec = SampleSpec { method, fanout, per_relation: false, edge_ids: true };
-            if method == REPLACE {
-                let [found, expected] = errors(&pair, dst, &spec, &variates()[0]);
-                assert!(matches!(expected, Error::TooLarge { .. }), "{expected}");
-                assert!(matches!(found, Error::TooLarge { .. }), "{found}");
-            }
-            // A repeat comes first.
-            check_error(&pair, &[1, 1], &spec, &variates()[0]);
-        }
+    for fanout in [1 << 32, usize::MAX - 1] {
+        let spec = |method| SampleSpec { method, fanout, per_relation: false, edge_ids: true };
+        let [found, expected] = errors(&pair, &[1, 2], &spec(REPLACE), &variates()[0]);
+        assert!(matches!(expected, Error::TooLarge { .. }), "{expected}");
+        assert!(matches!(found, Error::TooLarge { .. }), "{found}");
+        // A repeat is found first.
+        check_error(&pair, &[1, 1], &spec(REPLACE), &variates()[0]);
+        check_error(&pair, &[1, 1], &spec(REPLACE_WEIGHTED), &variates()[0]);
     }
 }
 
