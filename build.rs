@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -59,30 +60,44 @@ fn build_cuda() {
         library.unwrap_or_else(|| panic!("no libcudart_static.a in CUDA_HOME = {}", home.display()));
     let architectures = env::var("COHOP_CUDA_ARCHITECTURES").unwrap_or_else(|_| DEFAULT_ARCHITECTURES.into());
     let architectures: Vec<_> = architectures.split(',').map(str::trim).collect();
-    // SAFETY: the build script has one thread. cc takes nvcc from the variable NVCC; given as the compiler, its
+    // SAFETY: the build script has no other thread yet. cc takes nvcc from the variable NVCC; given as the compiler, its
     // host flags would lose their prefix.
     unsafe { env::set_var("NVCC", &nvcc) };
-    for file in kernels() {
-        let mut build = cc::Build::new();
-        // The profile is not followed: with -G, which cc adds to debug builds, kernels are unusably slow.
-        build.cuda(true).cudart("none").std("c++17").opt_level(3).debug(false).warnings(false);
-        for architecture in &architectures {
-            build.flag("-gencode").flag(format!("arch=compute_{architecture},code=sm_{architecture}"));
+    let files = kernels();
+    let next = AtomicUsize::new(0);
+    let jobs = env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    compile_cuda(file, &architectures);
+                }
+            });
         }
-        let last = architectures.last().expect("COHOP_CUDA_ARCHITECTURES names at least one");
-        build.flag("-gencode").flag(format!("arch=compute_{last},code=compute_{last}"));
-        build.flag("-lineinfo").flag("--extended-lambda").flag("-Xptxas").flag("-v");
-        if stem(&file).starts_with("sample") {
-            // Samplers decide by the same roundings as on the CPU: no multiplication is fused with an addition.
-            build.flag("--fmad=false");
-        }
-        build.file(&file).compile(&format!("cohop_{}", stem(&file)));
-    }
+    });
     println!("cargo:rustc-link-search=native={}", library.display());
     println!("cargo:rustc-link-lib=static=cudart_static");
     for library in ["rt", "pthread", "dl"] {
         println!("cargo:rustc-link-lib={library}");
     }
+}
+
+/// A library of its own for each file: of several files in one, nvcc would make code that it links once more.
+fn compile_cuda(file: &Path, architectures: &[&str]) {
+    let mut build = cc::Build::new();
+    // The profile is not followed: with -G, which cc adds to debug builds, kernels are unusably slow.
+    build.cuda(true).cudart("none").std("c++17").opt_level(3).debug(false).warnings(false);
+    for architecture in architectures {
+        build.flag("-gencode").flag(format!("arch=compute_{architecture},code=sm_{architecture}"));
+    }
+    let last = architectures.last().expect("COHOP_CUDA_ARCHITECTURES names at least one");
+    build.flag("-gencode").flag(format!("arch=compute_{last},code=compute_{last}"));
+    build.flag("-lineinfo").flag("--extended-lambda");
+    if stem(file).starts_with("sample") {
+        // Samplers decide by the same roundings as on the CPU: no multiplication is fused with an addition.
+        build.flag("--fmad=false");
+    }
+    build.file(file).compile(&format!("cohop_{}", stem(file)));
 }
 
 /// What the emulator looks for.

@@ -69,7 +69,7 @@ void run_blocks(Launch& launch) {
 /// Grids of fewer threads than this are run by the thread that launches: starting others would take longer.
 constexpr uint64_t MIN_THREADS_TO_SHARE = 4096;
 
-void run_on_several_threads(Launch& launch) {
+[[maybe_unused]] void run_on_several_threads(Launch& launch) {
   static const uint64_t max_workers = environment("COHOP_EMULATE_WORKERS", std::thread::hardware_concurrency());
   const uint64_t threads_per_block = launch.threads.x * launch.threads.y * launch.threads.z;
   uint64_t workers = launch.n_blocks < max_workers ? launch.n_blocks : max_workers;
@@ -93,7 +93,7 @@ void run_on_several_threads(Launch& launch) {
 }
 
 /// One at a time, in one order: what is found then depends on the seed alone.
-void run_and_detect_races(Launch& launch) {
+[[maybe_unused]] void run_and_detect_races(Launch& launch) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
   race::begin_launch();
@@ -147,7 +147,11 @@ void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared
     while (std::gcd(launch.stride, launch.n_blocks) != 1) launch.stride++;
     launch.start = launch.seed * 7919 % launch.n_blocks;
   }
-  DETECTS_RACES ? run_and_detect_races(launch) : run_on_several_threads(launch);
+  if constexpr (DETECTS_RACES) {
+    run_and_detect_races(launch);
+  } else {
+    run_on_several_threads(launch);
+  }
   if (launch.has_failed) set_last_error(launch.error, launch.message);
 }
 
