@@ -153,6 +153,16 @@ pub enum Error {
         /// What happened there.
         problem: String,
     },
+    /// Two ways to the same number gave different ones: a bug of this crate.
+    #[error("{what} is {found} by one way and {expected} by another: please report this bug")]
+    Disagreement {
+        /// What was counted.
+        what: String,
+        /// The count in question.
+        found: u64,
+        /// The count to agree with.
+        expected: u64,
+    },
     /// Training produced a loss that is not a number or infinite.
     #[error(
         "the loss of batch {batch} in epoch {epoch} is {loss}: lower the learning rate, or look for extreme features"

@@ -15,6 +15,7 @@ pub mod nn;
 pub mod pattern;
 pub mod rng;
 pub mod sample;
+pub mod study;
 pub mod tape;
 pub mod tensor;
 pub mod train;

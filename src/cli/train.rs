@@ -153,7 +153,7 @@ pub(super) struct TrainArgs {
     /// What processing elements are
     #[arg(long, value_enum, default_value_t = CommName::Threads)]
     comm: CommName,
-    /// Who owns which vertex in cooperative mode: random, contiguous or hash
+    /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD")]
     partition: PartitionMethod,
     /// Keep so many feature rows in a cache, of each processing element
@@ -203,7 +203,7 @@ enum ModelName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SamplerName {
+pub(super) enum SamplerName {
     /// A uniform subset of the in-edges, without replacement
     Neighbor,
     /// LABOR-0: one variate a source vertex
@@ -214,6 +214,19 @@ enum SamplerName {
     Walk,
     /// All in-edges
     Full,
+}
+
+impl SamplerName {
+    pub(super) fn method(self) -> Method {
+        let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
+        match self {
+            SamplerName::Neighbor => Method::Neighbor { replace: false, weighted: false },
+            SamplerName::Labor0 => labor(LaborIterations::Fixed(0)),
+            SamplerName::Labor => labor(LaborIterations::Converged),
+            SamplerName::Walk => Method::Walk { walks: 10, length: 3, restart: 0.5 },
+            SamplerName::Full => Method::Full,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -242,14 +255,7 @@ enum EvalName {
 
 impl TrainArgs {
     fn sampler(&self, seed: u64) -> SamplerConfig {
-        let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
-        let method = match self.sampler {
-            SamplerName::Neighbor => Method::Neighbor { replace: false, weighted: false },
-            SamplerName::Labor0 => labor(LaborIterations::Fixed(0)),
-            SamplerName::Labor => labor(LaborIterations::Converged),
-            SamplerName::Walk => Method::Walk { walks: 10, length: 3, restart: 0.5 },
-            SamplerName::Full => Method::Full,
-        };
+        let method = self.sampler.method();
         let default = if self.sampler == SamplerName::Full { usize::MAX } else { 10 };
         let fanouts = self.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.layers]));
         SamplerConfig {

@@ -9,6 +9,7 @@ mod build;
 mod degrees;
 mod generate;
 mod in_edges;
+mod metis;
 mod partition;
 mod transform;
 

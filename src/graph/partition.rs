@@ -20,6 +20,8 @@ pub enum PartitionMethod {
     Contiguous,
     /// Each vertex by itself, by a hash of its id: no PE needs to know the others' vertices.
     Hash,
+    /// METIS's k-way partition (Karypis & Kumar 1998), of which few edges cross PEs: see [`Partition::of_graph`].
+    Metis,
 }
 
 impl FromStr for PartitionMethod {
@@ -30,7 +32,8 @@ impl FromStr for PartitionMethod {
             "random" => Ok(PartitionMethod::Random),
             "contiguous" => Ok(PartitionMethod::Contiguous),
             "hash" => Ok(PartitionMethod::Hash),
-            _ => Err(Error::invalid("partition", name, "random, contiguous or hash")),
+            "metis" => Ok(PartitionMethod::Metis),
+            _ => Err(Error::invalid("partition", name, "random, contiguous, hash or metis")),
         }
     }
 }
@@ -46,7 +49,22 @@ pub struct Partition {
 pub const MAX_PES: usize = 1 << 16;
 
 impl Partition {
-    /// Gives `n_vertices` vertices to `n_pes` PEs. A PE may get none. The same on every machine.
+    /// Gives the vertices of `graph` to `n_pes` PEs. A PE may get none.
+    ///
+    /// [`PartitionMethod::Metis`] looks at the edges, in both directions and without self-loops: with the same seed it
+    /// gives the same partition on machines with the same C library. It is [`Error::Unavailable`] without the cargo
+    /// feature `metis`, and takes graphs of at most 2^31 - 1 vertices and edges (counted in both directions):
+    /// [`Error::TooLarge`]. Other methods are those of [`new`](Partition::new).
+    pub fn of_graph(method: PartitionMethod, graph: &Graph, n_pes: usize, seed: u64) -> Result<Self> {
+        if method != PartitionMethod::Metis {
+            return Partition::new(method, graph.n_vertices(), n_pes, seed);
+        }
+        check_pes(n_pes)?;
+        Ok(Partition { owner: super::metis::owners(graph, n_pes, seed)?, n_pes })
+    }
+
+    /// Gives `n_vertices` vertices to `n_pes` PEs. A PE may get none. The same on every machine. An error for
+    /// [`PartitionMethod::Metis`], which needs the graph.
     pub fn new(method: PartitionMethod, n_vertices: usize, n_pes: usize, seed: u64) -> Result<Self> {
         check_pes(n_pes)?;
         let stream = Purpose::Partition.stream(0);
@@ -68,6 +86,9 @@ impl Partition {
             }
             PartitionMethod::Hash => {
                 (0..n_vertices as u64).map(|v| rng::bounded(seed, stream, v, n_pes as u64) as u16).collect()
+            }
+            PartitionMethod::Metis => {
+                return Err(Error::invalid("partition", "metis, without a graph", "Partition::of_graph"));
             }
         };
         Ok(Partition { owner, n_pes })
@@ -231,20 +252,31 @@ mod tests {
     use super::*;
     use crate::graph::Rmat;
 
+    #[cfg(not(feature = "metis"))]
     const METHODS: [PartitionMethod; 3] =
         [PartitionMethod::Random, PartitionMethod::Contiguous, PartitionMethod::Hash];
+    #[cfg(feature = "metis")]
+    const METHODS: [PartitionMethod; 4] =
+        [PartitionMethod::Random, PartitionMethod::Contiguous, PartitionMethod::Hash, PartitionMethod::Metis];
+
+    /// A ring, which every method can partition.
+    fn ring(n_vertices: usize) -> Graph {
+        let n = n_vertices as u32;
+        let edges: Vec<(u32, u32)> = (0..n).map(|v| (v, (v + 1) % n)).collect();
+        Graph::from_edges(n_vertices as u64, &edges).unwrap()
+    }
 
     #[test]
     fn every_vertex_has_one_owner_and_shares_are_even() {
         for method in METHODS {
             for n_vertices in [0, 1, 5, 1000] {
                 for n_pes in [1, 2, 3, 8, 17] {
-                    let partition = Partition::new(method, n_vertices, n_pes, 3).unwrap();
+                    let partition = Partition::of_graph(method, &ring(n_vertices), n_pes, 3).unwrap();
                     let shares: Vec<_> = (0..n_pes).map(|pe| partition.vertices(pe)).collect();
                     let mut all = shares.concat();
                     all.sort_unstable();
                     assert!(all.iter().copied().eq(0..n_vertices as u32), "{method:?}");
-                    if method != PartitionMethod::Hash {
+                    if matches!(method, PartitionMethod::Random | PartitionMethod::Contiguous) {
                         let even = n_vertices / n_pes;
                         assert!(shares.iter().all(|s| s.len() == even || s.len() == even + 1), "{method:?}");
                     }
@@ -262,7 +294,7 @@ mod tests {
         let types = (0..graph.n_edges()).map(|e| (e % 3) as u16).collect::<Vec<_>>();
         let graph = graph.with_edge_weights(weights).unwrap().with_edge_types(types, 3).unwrap();
         for method in METHODS {
-            let partition = Arc::new(Partition::new(method, graph.n_vertices(), 3, 9).unwrap());
+            let partition = Arc::new(Partition::of_graph(method, &graph, 3, 9).unwrap());
             let shards: Vec<_> = (0..3).map(|pe| Shard::new(&graph, &partition, pe).unwrap()).collect();
             assert_eq!(shards.iter().map(Shard::n_edges).sum::<u64>(), graph.n_edges());
             for vertex in 0..graph.n_vertices() as u32 {

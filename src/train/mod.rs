@@ -30,6 +30,7 @@ pub use config::{CacheConfig, EvalMode, Metric, TrainConfig};
 pub use evaluate::{Evaluation, infer_full, infer_sampled};
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use parallel::{ParallelConfig, ParallelMode};
+pub(crate) use parallel::{independent_sampler, share_of};
 pub use pipeline::Pipeline;
 pub use prepare::{Batch, HostBatch, Preparer};
 pub use report::{EpochReport, Observer, Outcome};

@@ -82,7 +82,7 @@ impl<D: Device> Parallel<D> {
             ParallelMode::Independent => None,
             ParallelMode::Cooperative => {
                 let n_pes = communicator.size();
-                let partition = Partition::new(config.partition, graph.n_vertices(), n_pes, seed)?;
+                let partition = Partition::of_graph(config.partition, graph, n_pes, seed)?;
                 Some(Arc::new(Shard::new(graph, &Arc::new(partition), communicator.rank())?))
             }
         };
@@ -126,9 +126,7 @@ impl<D: Device> Parallel<D> {
     ) -> Result<Share<D::Scalar>> {
         let (rank, n_pes) = (self.preparing.rank(), self.preparing.size());
         let Some(shard) = &self.shard else {
-            // Neighbourhoods of their own: two PEs that sample one vertex do so independently.
-            let seed = rng::derive(sampler.seed, Purpose::Partition.stream(1), rank as u64);
-            let sampler = preparer.sampler(SamplerConfig { seed, ..sampler.clone() })?;
+            let sampler = preparer.sampler(independent_sampler(sampler, rank))?;
             return Ok(Share::Independent { sampler, preparer: preparer.clone(), rank, n_pes });
         };
         let sampler = CooperativeSampler::new(
@@ -205,8 +203,14 @@ impl<S: Scalar> Share<S> {
     }
 }
 
+/// The sampler of PE `rank` in independent mode: two PEs that sample one vertex do so independently.
+pub(crate) fn independent_sampler(sampler: &SamplerConfig, rank: usize) -> SamplerConfig {
+    let seed = rng::derive(sampler.seed, Purpose::Partition.stream(1), rank as u64);
+    SamplerConfig { seed, ..sampler.clone() }
+}
+
 /// The part of `n` seeds that is PE `rank`'s in independent mode: contiguous, of about equal lengths.
-fn share_of(n: usize, rank: usize, n_pes: usize) -> Range<usize> {
+pub(crate) fn share_of(n: usize, rank: usize, n_pes: usize) -> Range<usize> {
     n * rank / n_pes..n * (rank + 1) / n_pes
 }
 

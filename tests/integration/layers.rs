@@ -11,6 +11,7 @@ const FLOORS: &[&[&str]] = &[
     &["sample", "comm", "cache"],
     &["nn", "coop"],
     &["train"],
+    &["study"],
     &["cli"],
 ];
 

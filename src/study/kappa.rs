@@ -1,0 +1,196 @@
+//! Misses of the feature cache against κ (Cooperative Minibatching, section 3.2, figure 4).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::seeds::{check_batch_size, check_not_empty};
+use super::{LABOR_0, Listener, NEIGHBOR, method_name, seed_pool};
+use crate::cache::{Counts, Directory, Policy};
+use crate::data::Dataset;
+use crate::device::{Cpu, Method, Sample};
+use crate::error::{Error, Result};
+use crate::rng::Kappa;
+use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
+use crate::train::{TrainConfig, Trainer};
+
+/// What to count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KappaConfig {
+    /// The samplers to compare.
+    pub samplers: Vec<Method>,
+    /// Fanout of each layer, from the seeds outward.
+    pub fanouts: Fanouts,
+    /// How many consecutive minibatches are alike.
+    pub kappas: Vec<Kappa>,
+    /// Capacities of the cache, in rows.
+    pub cache_rows: Vec<usize>,
+    /// Which rows the cache keeps.
+    pub policy: Policy,
+    /// Seeds per minibatch.
+    pub batch_size: usize,
+    /// Passes over the training vertices that are counted, after one that warms the cache up.
+    pub passes: u64,
+    /// Decides the order of seeds and the neighbourhoods.
+    pub seed: u64,
+    /// Trains so many epochs with each sampler and κ; 0: none.
+    pub epochs: u64,
+    /// How: sampler, batch size, epochs and seed are those of this study.
+    pub train: TrainConfig,
+}
+
+impl Default for KappaConfig {
+    /// The paper's κ (figure 4) and fanouts.
+    fn default() -> Self {
+        let steps = [1, 4, 16, 64, 256].map(|kappa| std::num::NonZeroU64::new(kappa).map(Kappa::Steps));
+        KappaConfig {
+            samplers: vec![NEIGHBOR, LABOR_0],
+            fanouts: Fanouts(vec![10, 10, 10]),
+            kappas: steps.into_iter().flatten().chain([Kappa::Infinite]).collect(),
+            cache_rows: vec![1 << 12],
+            policy: Policy::Lru,
+            batch_size: 1024,
+            passes: 1,
+            seed: 0,
+            epochs: 0,
+            train: TrainConfig::default(),
+        }
+    }
+}
+
+/// One sampler, κ and capacity.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KappaRow {
+    /// Name of the sampler.
+    pub sampler: String,
+    /// How many consecutive minibatches are alike.
+    pub kappa: Kappa,
+    /// Which rows the cache keeps.
+    pub policy: Policy,
+    /// Capacity of the cache, in rows.
+    pub cache_rows: usize,
+    /// Minibatches counted.
+    pub batches: u64,
+    /// Their seeds.
+    pub seeds: u64,
+    /// Rows asked for.
+    pub accesses: u64,
+    /// Rows that the cache did not have.
+    pub misses: u64,
+    /// Misses as a share of accesses.
+    pub miss_rate: f64,
+    /// Misses for each seed: what is loaded from storage. A sampler that touches fewer rows can have the higher rate and
+    /// the fewer misses.
+    pub misses_per_seed: f64,
+    /// Validation accuracy after the last epoch, if trained; the cache does not change it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_acc: Option<f64>,
+}
+
+/// Samples consecutive training batches and sends the vertices whose features they need through caches that hold no data.
+/// A row for each sampler, κ and capacity, the last varying fastest.
+///
+/// The first pass warms the caches up and is not counted. Errors: an empty list, no passes, a batch size of 0 or above the
+/// number of training vertices, a method that does not go with a κ between 1 and infinity (random walks), those of
+/// [`Directory::new`], and of training.
+pub fn kappa(
+    dataset: &Arc<Dataset>,
+    config: &KappaConfig,
+    listener: &mut dyn Listener,
+) -> Result<Vec<KappaRow>> {
+    check_not_empty("samplers", &config.samplers)?;
+    check_not_empty("kappas", &config.kappas)?;
+    check_not_empty("cache_rows", &config.cache_rows)?;
+    let pool = seed_pool(dataset);
+    check_batch_size(&pool, config.batch_size)?;
+    if config.passes == 0 {
+        return Err(Error::invalid("passes", 0, "at least 1"));
+    }
+    let batches = Batches::new(pool, config.batch_size, config.seed)?;
+    let total = config.samplers.len() * config.kappas.len();
+    let mut rows = Vec::with_capacity(total * config.cache_rows.len());
+    for (i, &method) in config.samplers.iter().enumerate() {
+        for (j, &kappa) in config.kappas.iter().enumerate() {
+            let sampler = SamplerConfig {
+                method,
+                fanouts: config.fanouts.clone(),
+                per_relation: false,
+                kappa,
+                seed: config.seed,
+                edge_ids: false,
+            };
+            let what = format!("{}, kappa {kappa}", method_name(&method));
+            listener.step(i * config.kappas.len() + j, total, &what);
+            rows.extend(one(dataset, &batches, sampler, config)?);
+        }
+    }
+    listener.step(total, total, "done");
+    Ok(rows)
+}
+
+/// The rows of one sampler and κ.
+fn one(
+    dataset: &Arc<Dataset>,
+    batches: &Batches,
+    sampler_config: SamplerConfig,
+    config: &KappaConfig,
+) -> Result<Vec<KappaRow>> {
+    let cpu = Cpu::<f32>::new();
+    let graph = cpu.load_graph(&dataset.graph)?;
+    let n_vertices = Some(dataset.n_vertices());
+    let new = |&rows: &usize| Directory::new(config.policy, rows, n_vertices);
+    let mut caches: Vec<Directory> = config.cache_rows.iter().map(new).collect::<Result<_>>()?;
+    let sampler = Sampler::new(sampler_config.clone())?;
+    let (mut n_batches, mut n_seeds) = (0, 0);
+    for pass in 0..=config.passes {
+        if pass == 1 {
+            caches.iter_mut().for_each(Directory::reset_counts);
+        }
+        for (number, seeds) in batches.epoch(pass).iter() {
+            let batch = sampler.sample(&cpu, &graph, seeds, number)?;
+            for cache in &mut caches {
+                cache.access_all(batch.input_vertices())?;
+            }
+            if pass > 0 {
+                n_batches += 1;
+                n_seeds += seeds.len() as u64;
+            }
+        }
+    }
+    let val_acc = match config.epochs {
+        0 => None,
+        _ => train(dataset, &sampler_config, config)?,
+    };
+    let row = |(cache, &cache_rows): (&Directory, &usize)| {
+        let counts: Counts = cache.counts();
+        KappaRow {
+            sampler: method_name(&sampler_config.method),
+            kappa: sampler_config.kappa,
+            policy: config.policy,
+            cache_rows,
+            batches: n_batches,
+            seeds: n_seeds,
+            accesses: counts.accesses(),
+            misses: counts.misses,
+            miss_rate: counts.miss_rate(),
+            misses_per_seed: counts.misses as f64 / n_seeds as f64,
+            val_acc,
+        }
+    };
+    Ok(caches.iter().zip(&config.cache_rows).map(row).collect())
+}
+
+/// The validation accuracy after training with `sampler`; `None` without validation vertices.
+fn train(dataset: &Arc<Dataset>, sampler: &SamplerConfig, config: &KappaConfig) -> Result<Option<f64>> {
+    let mut train = config.train.clone();
+    train.sampler = sampler.clone();
+    train.model.n_layers = sampler.fanouts.0.len();
+    train.batch_size = Some(config.batch_size);
+    (train.epochs, train.seed) = (config.epochs, config.seed);
+    let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), train)?;
+    let mut val_acc = None;
+    for _ in 0..config.epochs {
+        val_acc = trainer.run_epoch(&mut ())?.val_acc;
+    }
+    Ok(val_acc)
+}

@@ -1,0 +1,107 @@
+//! Bandwidths of machines.
+
+use std::time::Instant;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// A machine, by the bandwidths that the cost model knows, in bytes a second, of one processing element (PE).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// What to call it.
+    pub name: String,
+    /// Number of PEs.
+    pub n_pes: usize,
+    /// γ: memory of the device.
+    pub memory: f64,
+    /// α: between PEs, in one direction.
+    pub interconnect: f64,
+    /// β: from storage, in one direction.
+    pub storage: f64,
+    /// Whether all PEs share these bandwidths, instead of having them each.
+    pub shared: bool,
+}
+
+impl Machine {
+    /// Names of the machines that [`preset`](Machine::preset) knows, and of the one that it measures.
+    pub const NAMES: [&'static str; 5] = ["4xA100", "8xA100", "16xV100", "8xH200", THIS];
+
+    /// A machine by name: with published bandwidths, or `this-machine`, whose are measured.
+    ///
+    /// Data sheets give NVLink and PCI-e in both directions together; here is half of that.
+    pub fn preset(name: &str) -> Result<Self> {
+        let gpus = |n_pes, memory, interconnect, storage| Machine {
+            name: name.to_owned(),
+            n_pes,
+            memory: memory * 1e9,
+            interconnect: interconnect * 1e9,
+            storage: storage * 1e9,
+            shared: false,
+        };
+        match name {
+            // NVIDIA A100 data sheet (80 GB, SXM): HBM2e 2,039 GB/s, NVLink 600 GB/s, PCI-e generation 4 64 GB/s. Of four
+            // as of eight (over NVSwitch), each reaches the others with all of its NVLinks.
+            "4xA100" => Ok(gpus(4, 2039.0, 300.0, 32.0)),
+            "8xA100" => Ok(gpus(8, 2039.0, 300.0, 32.0)),
+            // NVIDIA V100 data sheet (32 GB, SXM): HBM2 900 GB/s, NVLink 300 GB/s, PCI-e 32 GB/s; 16 over NVSwitch are a
+            // DGX-2.
+            "16xV100" => Ok(gpus(16, 900.0, 150.0, 16.0)),
+            // NVIDIA H200 data sheet (SXM): HBM3e 4.8 TB/s, NVLink 900 GB/s, PCI-e generation 5 128 GB/s.
+            "8xH200" => Ok(gpus(8, 4800.0, 450.0, 64.0)),
+            THIS => Machine::this(),
+            _ => Err(Error::invalid("machine", name, Machine::NAMES.join(", "))),
+        }
+    }
+
+    /// This machine, whose PEs are threads: they share its memory, and exchanging or loading a row is copying it.
+    fn this() -> Result<Self> {
+        let copied = measure_copy_bandwidth(1 << 26, 5);
+        let n_pes = std::thread::available_parallelism().map_or(1, usize::from);
+        // Each byte copied is read and written.
+        let (memory, interconnect, storage) = (2.0 * copied, copied, copied);
+        Ok(Machine { name: THIS.to_owned(), n_pes, memory, interconnect, storage, shared: true })
+    }
+
+    /// `[memory, interconnect, storage]` of each of `n_pes` PEs.
+    pub(super) fn bandwidths(&self, n_pes: usize) -> [f64; 3] {
+        let divisor = if self.shared { n_pes as f64 } else { 1.0 };
+        [self.memory, self.interconnect, self.storage].map(|bandwidth| bandwidth / divisor)
+    }
+
+    /// `Ok` if all bandwidths are positive.
+    pub(super) fn check(&self) -> Result<()> {
+        for (name, bandwidth) in [
+            ("memory bandwidth", self.memory),
+            ("interconnect bandwidth", self.interconnect),
+            ("storage bandwidth", self.storage),
+        ] {
+            if !(bandwidth > 0.0 && bandwidth.is_finite()) {
+                return Err(Error::invalid(name, bandwidth, "a positive number of bytes a second"));
+            }
+        }
+        Ok(())
+    }
+}
+
+const THIS: &str = "this-machine";
+
+/// Bytes a second copied from one place in memory to another by all threads, the best of `repeats` copies of `bytes`
+/// bytes, which should be more than caches hold.
+pub fn measure_copy_bandwidth(bytes: usize, repeats: usize) -> f64 {
+    const CHUNK: usize = 1 << 16;
+    let words = bytes.div_ceil(8).max(1);
+    let source: Vec<u64> = (0..words as u64).collect();
+    let mut target = vec![0u64; words];
+    let mut seconds = f64::INFINITY;
+    for _ in 0..repeats.max(1) {
+        let start = Instant::now();
+        let pairs = target.par_chunks_mut(CHUNK).zip(source.par_chunks(CHUNK));
+        pairs.for_each(|(target, source)| target.copy_from_slice(source));
+        seconds = seconds.min(start.elapsed().as_secs_f64());
+        // Else the copy might be left out.
+        std::hint::black_box(&mut target);
+    }
+    (words * 8) as f64 / seconds.max(1e-9)
+}

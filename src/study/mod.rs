@@ -1,0 +1,74 @@
+//! The experiments of Cooperative Minibatching (Balın, LaSalle & Çatalyürek, TMLR 2025) as programs.
+//!
+//! * [`work`]: how much a batch's neighbourhoods hold, against the number of seeds (theorems 3.1 and 3.2, figure 2);
+//! * [`kappa`]: misses of the feature cache against κ (section 3.2, figure 4);
+//! * [`modes`]: what P processing elements do independently and cooperatively, for the same global batch (sections 2.2 and
+//!   3.1);
+//! * [`cost`]: what that takes on a machine with given bandwidths, by a model.
+//!
+//! All but the training of [`kappa`] only sample and count, on the CPU: counts are exact, and the same on every machine.
+//!
+//! ```
+//! use cohop::graph::Rmat;
+//! use cohop::study::{WorkConfig, work};
+//! let graph = Rmat::graph500(8, 8, 1).generate()?.into();
+//! let config = WorkConfig { batch_sizes: vec![16, 64], ..WorkConfig::default() };
+//! let rows = work(&graph, &(0..256).collect::<Vec<_>>(), &config, &mut ())?;
+//! // The larger batch has less work a seed.
+//! assert!(rows[1].work_per_seed.mean < rows[0].work_per_seed.mean);
+//! # Ok::<(), cohop::Error>(())
+//! ```
+
+mod cost;
+mod estimate;
+mod kappa;
+mod machine;
+mod modes;
+mod seeds;
+mod work;
+
+pub use cost::{CostConfig, CostRow, CostSummary, Stages, cost, predict, summarize};
+pub use estimate::{Estimate, Spread};
+pub use kappa::{KappaConfig, KappaRow, kappa};
+pub use machine::{Machine, measure_copy_bandwidth};
+pub use modes::{Mode, ModeRow, ModesConfig, ModesRow, modes};
+pub use seeds::seed_pool;
+pub use work::{WorkConfig, WorkRow, work};
+
+use crate::device::{LaborIterations, Method};
+
+/// Hears how far a study is. `()` is one that does not listen.
+pub trait Listener {
+    /// Of `total` steps `done` are done; `what` comes next.
+    fn step(&mut self, done: usize, total: usize, what: &str);
+}
+
+impl Listener for () {
+    fn step(&mut self, _: usize, _: usize, _: &str) {}
+}
+
+/// What rows call a sampling method.
+pub fn method_name(method: &Method) -> String {
+    let mut name = match method {
+        Method::Full => "full".to_owned(),
+        Method::Neighbor { replace, weighted } => {
+            let replace = if *replace { "-replace" } else { "" };
+            format!("neighbor{replace}{}", if *weighted { "-weighted" } else { "" })
+        }
+        Method::Labor { iterations: LaborIterations::Converged, .. } => "labor".to_owned(),
+        Method::Labor { iterations: LaborIterations::Fixed(i), .. } => format!("labor{i}"),
+        Method::Walk { .. } => "walk".to_owned(),
+    };
+    if let Method::Labor { fixed_size, layer_dependent, .. } = method {
+        name += if *fixed_size { "-fixed" } else { "" };
+        name += if *layer_dependent { "-layers" } else { "" };
+    }
+    name
+}
+
+/// Neighbour sampling without replacement.
+pub(crate) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
+
+/// LABOR-0.
+pub(crate) const LABOR_0: Method =
+    Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };

@@ -1,0 +1,308 @@
+//! Independent against cooperative minibatching at one global batch (Cooperative Minibatching, sections 2.2 and 3.1).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::seeds::{check_not_empty, for_full_batches};
+use super::work::counts;
+use super::{LABOR_0, Listener, Spread};
+use crate::comm::{Stage, threads};
+use crate::coop::{CooperativeBatch, CooperativeSampler};
+use crate::device::{Cpu, Method, Sample};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Partition, PartitionMethod, Shard};
+use crate::rng::Kappa;
+use crate::sample::{Fanouts, Sampler, SamplerConfig};
+use crate::train::{independent_sampler, share_of};
+
+/// What to count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModesConfig {
+    /// The sampler.
+    pub sampler: Method,
+    /// Fanout of each layer, from the seeds outward.
+    pub fanouts: Fanouts,
+    /// Numbers of processing elements (PEs).
+    pub pes: Vec<usize>,
+    /// Seeds of all PEs together.
+    pub batch_size: usize,
+    /// Batches, over which means are taken.
+    pub batches: usize,
+    /// Who owns which vertex in cooperative mode.
+    pub partition: PartitionMethod,
+    /// `[n_layers + 1]`: columns of the features, of each layer's output, and of the classes, in model order.
+    pub widths: Vec<usize>,
+    /// Decides seeds, neighbourhoods and owners.
+    pub seed: u64,
+}
+
+impl Default for ModesConfig {
+    /// LABOR-0 with the paper's fanouts and hidden layers of 256; 1024 seeds for all PEs.
+    fn default() -> Self {
+        ModesConfig {
+            sampler: LABOR_0,
+            fanouts: Fanouts(vec![10, 10, 10]),
+            pes: vec![1, 2, 4, 8, 16],
+            batch_size: 1024,
+            batches: 5,
+            partition: PartitionMethod::Random,
+            widths: vec![128, 256, 256, 16],
+            seed: 0,
+        }
+    }
+}
+
+/// How PEs share a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Each has a minibatch of its share of the seeds.
+    Independent,
+    /// All process one minibatch together.
+    Cooperative,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Mode::Independent => "independent",
+            Mode::Cooperative => "cooperative",
+        })
+    }
+}
+
+/// What PEs hold and exchange in one mode. Lists go from the seeds outward.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModeRow {
+    /// `[n_layers + 1]`: `|S^l|` of a PE; of cooperating ones, those that it owns.
+    pub vertices: Vec<Spread>,
+    /// `[n_layers]`: sources of a PE's blocks, `|S^(l+1)|`; of cooperating ones of any owner, `|S~^(l+1)|`.
+    pub sources: Vec<Spread>,
+    /// `[n_layers]`: `|E^l|`.
+    pub edges: Vec<Spread>,
+    /// `[n_layers]`: sources that other PEs own, whose ids are sent to the owners and whose rows come back.
+    pub received: Vec<Spread>,
+    /// Feature rows loaded: `|S^L|`.
+    pub inputs: Spread,
+    /// Ids of sources sent to their owners.
+    pub exchanged_ids: Spread,
+    /// Rows received: features, activations, and the gradients of activations.
+    pub exchanged_rows: Spread,
+    /// Bytes sent in sampling, as counted by the communicator: ids of sources and how many there are, and what LABOR-\*
+    /// and random walks look up.
+    pub sample_bytes: Spread,
+    /// Bytes of feature rows received, in f32.
+    pub feature_bytes: Spread,
+    /// Bytes of activations received, in f32; their gradients are as many.
+    pub activation_bytes: Spread,
+    /// Bytes of a training step but for the gradients of parameters: samples, features, activations and their gradients.
+    pub exchanged_bytes: Spread,
+}
+
+/// Both modes with one number of PEs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModesRow {
+    /// Number of PEs.
+    pub n_pes: usize,
+    /// Seeds of all PEs together.
+    pub batch_size: usize,
+    /// Each PE has a minibatch of its share of the seeds.
+    pub independent: ModeRow,
+    /// All process one minibatch together.
+    pub cooperative: ModeRow,
+    /// Vertices of all layers, seeds included, of all PEs: independent over cooperative.
+    pub vertices_ratio: f64,
+    /// Edges, likewise.
+    pub edges_ratio: f64,
+    /// Feature rows loaded, likewise.
+    pub inputs_ratio: f64,
+}
+
+/// What one PE has of one batch. Lists go from the seeds outward.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    vertices: Vec<u64>,
+    sources: Vec<u64>,
+    edges: Vec<u64>,
+    received: Vec<u64>,
+    sample_bytes: u64,
+}
+
+impl Counts {
+    fn cooperative(batch: &CooperativeBatch<f32>, rank: usize, sample_bytes: u64) -> Self {
+        let outward = || batch.plans.iter().rev();
+        let seeds = std::iter::once(batch.seeds.len() as u64);
+        Counts {
+            vertices: seeds.chain(outward().map(|plan| plan.n_owned() as u64)).collect(),
+            sources: outward().map(|plan| plan.n_needed() as u64).collect(),
+            edges: batch.blocks.iter().rev().map(|block| block.n_edge() as u64).collect(),
+            received: outward().map(|plan| plan.n_received(rank) as u64).collect(),
+            sample_bytes,
+        }
+    }
+}
+
+/// Samples the same batches of seeds in both modes, with each number of PEs (threads), and counts. A row for each number.
+///
+/// That cooperating PEs hold, together, exactly what one would alone is checked as it runs
+/// ([`Error::Disagreement`]). Errors: no numbers of PEs, widths that do not fit the fanouts, a batch size of 0 or above
+/// `pool.len()`, and those of partitions and samplers.
+pub fn modes(
+    graph: &Arc<Graph>,
+    pool: &[u32],
+    config: &ModesConfig,
+    listener: &mut dyn Listener,
+) -> Result<Vec<ModesRow>> {
+    check_not_empty("pes", &config.pes)?;
+    let n_layers = config.fanouts.0.len();
+    if config.widths.len() != n_layers + 1 {
+        let expected = format!("{}: features, and one for each layer", n_layers + 1);
+        return Err(Error::invalid("number of widths", config.widths.len(), expected));
+    }
+    let mut batches: Vec<(u64, Vec<u32>)> = Vec::with_capacity(config.batches);
+    for_full_batches(pool, config.batch_size, config.batches, config.seed, |number, seeds| {
+        batches.push((number, seeds.to_vec()));
+        Ok(())
+    })?;
+    let sampler = SamplerConfig {
+        method: config.sampler,
+        fanouts: config.fanouts.clone(),
+        per_relation: false,
+        kappa: Kappa::INDEPENDENT,
+        seed: config.seed,
+        edge_ids: false,
+    };
+    let total = 2 * config.pes.len() + 1;
+    listener.step(0, total, "one PE alone");
+    let alone = independent(graph, &batches, &sampler, 1)?;
+    let mut rows = Vec::with_capacity(config.pes.len());
+    for (i, &n_pes) in config.pes.iter().enumerate() {
+        listener.step(2 * i + 1, total, &format!("{n_pes} PEs, independent"));
+        // Partition checks their number.
+        let partition = Partition::of_graph(config.partition, graph, n_pes, config.seed)?;
+        let apart = match n_pes {
+            1 => alone.clone(),
+            _ => independent(graph, &batches, &sampler, n_pes)?,
+        };
+        listener.step(2 * i + 2, total, &format!("{n_pes} PEs, cooperative"));
+        let together = cooperative(graph, &batches, &sampler, partition)?;
+        check_totals(&together, &alone)?;
+        rows.push(modes_row(n_pes, config, &apart, &together));
+    }
+    listener.step(total, total, "done");
+    Ok(rows)
+}
+
+/// By batch, by PE.
+type BatchCounts = Vec<Vec<Counts>>;
+
+fn independent(
+    graph: &Arc<Graph>,
+    batches: &[(u64, Vec<u32>)],
+    sampler: &SamplerConfig,
+    n_pes: usize,
+) -> Result<BatchCounts> {
+    let cpu = Cpu::<f32>::new();
+    let loaded = cpu.load_graph(graph)?;
+    let one = |(number, seeds): &(u64, Vec<u32>)| {
+        let share = |rank| {
+            // Alone, a PE samples what cooperating ones do.
+            let config = if n_pes == 1 { sampler.clone() } else { independent_sampler(sampler, rank) };
+            let seeds = &seeds[share_of(seeds.len(), rank, n_pes)];
+            let (vertices, edges) = counts(&Sampler::new(config)?.sample(&cpu, &loaded, seeds, *number)?);
+            let sources = vertices[1..].to_vec();
+            Ok(Counts { received: vec![0; edges.len()], sources, vertices, edges, sample_bytes: 0 })
+        };
+        (0..n_pes).map(share).collect::<Result<Vec<_>>>()
+    };
+    batches.iter().map(one).collect()
+}
+
+fn cooperative(
+    graph: &Graph,
+    batches: &[(u64, Vec<u32>)],
+    sampler: &SamplerConfig,
+    partition: Partition,
+) -> Result<BatchCounts> {
+    let partition = Arc::new(partition);
+    let by_pe = threads::run(partition.n_pes(), |communicator| {
+        let rank = communicator.rank();
+        let shard = Arc::new(Shard::new(graph, &partition, rank)?);
+        let own = CooperativeSampler::new(Cpu::new(), shard, communicator.clone(), sampler.clone(), false)?;
+        let one = |(number, seeds): &(u64, Vec<u32>)| {
+            communicator.reset_statistics();
+            let batch = own.sample(seeds, *number)?;
+            let sample_bytes = communicator.statistics().stage(Stage::Sample).bytes;
+            Ok(Counts::cooperative(&batch, rank, sample_bytes))
+        };
+        batches.iter().map(one).collect::<Result<Vec<Counts>>>()
+    })?;
+    let of_batch = |batch: usize| by_pe.iter().map(|counts| counts[batch].clone()).collect();
+    Ok((0..batches.len()).map(of_batch).collect())
+}
+
+/// `Ok` if cooperating PEs hold together what one holds alone.
+fn check_totals(together: &BatchCounts, alone: &BatchCounts) -> Result<()> {
+    for (together, alone) in together.iter().zip(alone) {
+        let [alone] = &alone[..] else { continue };
+        type List = fn(&Counts) -> &[u64];
+        let lists: [(&str, List); 2] = [("vertices", |c| &c.vertices), ("edges", |c| &c.edges)];
+        for (what, list) in lists {
+            for (layer, &expected) in list(alone).iter().enumerate() {
+                let found = together.iter().map(|counts| list(counts)[layer]).sum();
+                if found != expected {
+                    let what = format!("the number of {what} of {} PEs in layer {layer}", together.len());
+                    return Err(Error::Disagreement { what, found, expected });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn modes_row(n_pes: usize, config: &ModesConfig, apart: &BatchCounts, together: &BatchCounts) -> ModesRow {
+    let independent = mode_row(apart, &config.widths);
+    let cooperative = mode_row(together, &config.widths);
+    let ratio = |of: &dyn Fn(&ModeRow) -> f64| of(&independent) / of(&cooperative);
+    let sum = |spreads: &[Spread]| spreads.iter().map(|spread| spread.total).sum();
+    let (vertices_ratio, edges_ratio, inputs_ratio) =
+        (ratio(&|row| sum(&row.vertices)), ratio(&|row| sum(&row.edges)), ratio(&|row| row.inputs.total));
+    let batch_size = config.batch_size;
+    ModesRow { n_pes, batch_size, independent, cooperative, vertices_ratio, edges_ratio, inputs_ratio }
+}
+
+fn mode_row(batches: &BatchCounts, widths: &[usize]) -> ModeRow {
+    let spread = |of: &dyn Fn(&Counts) -> u64| {
+        let counts: Vec<Vec<u64>> = batches.iter().map(|pes| pes.iter().map(of).collect()).collect();
+        Spread::of(&counts)
+    };
+    let n_layers = widths.len() - 1;
+    let list = |of: &dyn Fn(&Counts) -> &[u64], len: usize| -> Vec<Spread> {
+        (0..len).map(|layer| spread(&|counts| of(counts)[layer])).collect()
+    };
+    // From the seeds outward, layer l's sources have the columns of widths[n_layers - 1 - l].
+    let features = |counts: &Counts| counts.received[n_layers - 1];
+    let activations = |counts: &Counts| counts.received[..n_layers - 1].iter().sum::<u64>();
+    let row_bytes = |width: usize| (width * size_of::<f32>()) as u64;
+    let feature_bytes = |counts: &Counts| features(counts) * row_bytes(widths[0]);
+    let activation_bytes = |counts: &Counts| {
+        let rows = counts.received[..n_layers - 1].iter().enumerate();
+        rows.map(|(layer, rows)| rows * row_bytes(widths[n_layers - 1 - layer])).sum::<u64>()
+    };
+    ModeRow {
+        vertices: list(&|counts| &counts.vertices, n_layers + 1),
+        sources: list(&|counts| &counts.sources, n_layers),
+        edges: list(&|counts| &counts.edges, n_layers),
+        received: list(&|counts| &counts.received, n_layers),
+        inputs: spread(&|counts| counts.vertices[n_layers]),
+        exchanged_ids: spread(&|counts| counts.received.iter().sum()),
+        exchanged_rows: spread(&|counts| features(counts) + 2 * activations(counts)),
+        sample_bytes: spread(&|counts| counts.sample_bytes),
+        feature_bytes: spread(&feature_bytes),
+        activation_bytes: spread(&activation_bytes),
+        exchanged_bytes: spread(&|counts| {
+            counts.sample_bytes + feature_bytes(counts) + 2 * activation_bytes(counts)
+        }),
+    }
+}

@@ -1,0 +1,58 @@
+//! Which seeds a study's batches have.
+
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::sample::Batches;
+
+/// The training vertices; of a data set without any, all vertices.
+pub fn seed_pool(dataset: &Dataset) -> Vec<u32> {
+    if dataset.train_idx.is_empty() {
+        (0..dataset.n_vertices() as u32).collect()
+    } else {
+        dataset.train_idx.clone()
+    }
+}
+
+/// `n_batches` batches of `batch_size` seeds each, as epochs of training have them but for the smaller last ones: within
+/// an epoch without repeats. Calls `each` with a number, counted from 0, and the seeds.
+pub(super) fn for_full_batches(
+    pool: &[u32],
+    batch_size: usize,
+    n_batches: usize,
+    seed: u64,
+    mut each: impl FnMut(u64, &[u32]) -> Result<()>,
+) -> Result<()> {
+    check_batch_size(pool, batch_size)?;
+    if n_batches == 0 {
+        return Err(Error::invalid("batches", 0, "at least 1"));
+    }
+    let batches = Batches::new(pool.to_vec(), batch_size, seed)?;
+    let mut number = 0;
+    for epoch in 0.. {
+        let epoch = batches.epoch(epoch);
+        for (_, seeds) in epoch.iter().filter(|(_, seeds)| seeds.len() == batch_size) {
+            each(number, seeds)?;
+            number += 1;
+            if number == n_batches as u64 {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `Ok` if `pool` has so many seeds.
+pub(super) fn check_batch_size(pool: &[u32], batch_size: usize) -> Result<()> {
+    if (1..=pool.len()).contains(&batch_size) {
+        return Ok(());
+    }
+    Err(Error::invalid("batch_size", batch_size, format!("1 to the {} seed vertices", pool.len())))
+}
+
+/// `Ok` if `items`, by name `argument`, are not empty.
+pub(super) fn check_not_empty<T>(argument: &'static str, items: &[T]) -> Result<()> {
+    if items.is_empty() {
+        return Err(Error::invalid(argument, "an empty list", "one at least"));
+    }
+    Ok(())
+}

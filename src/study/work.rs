@@ -1,0 +1,139 @@
+//! Work against batch size (Cooperative Minibatching, theorems 3.1 and 3.2, figure 2).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::seeds::{check_batch_size, check_not_empty, for_full_batches};
+use super::{Estimate, LABOR_0, Listener, NEIGHBOR, method_name};
+use crate::device::{Cpu, LaborIterations, Method, Sample};
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::rng::Kappa;
+use crate::sample::{Fanouts, MiniBatch, Sampler, SamplerConfig};
+
+/// What to count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkConfig {
+    /// The samplers to compare.
+    pub samplers: Vec<Method>,
+    /// Fanout of each layer, from the seeds outward.
+    pub fanouts: Fanouts,
+    /// Numbers of seeds.
+    pub batch_sizes: Vec<usize>,
+    /// Batches of each, over which the mean is taken.
+    pub batches: usize,
+    /// Decides seeds and neighbourhoods.
+    pub seed: u64,
+}
+
+impl Default for WorkConfig {
+    /// The paper's samplers (figure 2) and fanouts; batches of 1 to 1024 seeds.
+    fn default() -> Self {
+        let labor = LaborIterations::Converged;
+        WorkConfig {
+            samplers: vec![
+                NEIGHBOR,
+                LABOR_0,
+                Method::Labor { iterations: labor, fixed_size: false, layer_dependent: false },
+                Method::Walk { walks: 10, length: 3, restart: 0.5 },
+            ],
+            fanouts: Fanouts(vec![10, 10, 10]),
+            batch_sizes: (0..=10).map(|exponent| 1 << exponent).collect(),
+            batches: 10,
+            seed: 0,
+        }
+    }
+}
+
+/// The size of batches of one sampler with one number of seeds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WorkRow {
+    /// Name of the sampler.
+    pub sampler: String,
+    /// Number of seeds.
+    pub batch_size: usize,
+    /// Batches that were sampled.
+    pub batches: usize,
+    /// `[n_layers + 1]`: `|S^l|`, vertices from the seeds outward; the last are those whose features are loaded.
+    pub vertices: Vec<Estimate>,
+    /// `[n_layers]`: `|E^l|`, edges from the seeds outward.
+    pub edges: Vec<Estimate>,
+    /// `W(B)`: the sum over layers of sources and edges.
+    pub work: Estimate,
+    /// `W(B) / B`, which never rises with `B` in expectation.
+    pub work_per_seed: Estimate,
+    /// `|S^L| / B`: rows of features loaded for each seed.
+    pub inputs_per_seed: Estimate,
+}
+
+/// Vertices `[n_layers + 1]` and edges `[n_layers]` of a batch, from the seeds outward.
+pub(super) fn counts<S: crate::device::Scalar>(batch: &MiniBatch<Cpu<S>>) -> (Vec<u64>, Vec<u64>) {
+    let vertices = std::iter::once(batch.seeds.len() as u64)
+        .chain(batch.blocks.iter().rev().map(|block| block.n_src() as u64))
+        .collect();
+    (vertices, batch.blocks.iter().rev().map(|block| block.n_edge() as u64).collect())
+}
+
+/// Samples batches of every size with every sampler and counts what they hold. A row for each sampler and batch size,
+/// batch sizes within samplers.
+///
+/// Every sampler has the same seeds. Errors: no samplers or batch sizes, a batch size of 0 or above `pool.len()`, and
+/// those of [`Sampler::sample`].
+pub fn work(
+    graph: &Arc<Graph>,
+    pool: &[u32],
+    config: &WorkConfig,
+    listener: &mut dyn Listener,
+) -> Result<Vec<WorkRow>> {
+    check_not_empty("samplers", &config.samplers)?;
+    check_not_empty("batch_sizes", &config.batch_sizes)?;
+    config.batch_sizes.iter().try_for_each(|&size| check_batch_size(pool, size))?;
+    let cpu = Cpu::<f32>::new();
+    let loaded = cpu.load_graph(graph)?;
+    let total = config.samplers.len() * config.batch_sizes.len();
+    let mut rows = Vec::with_capacity(total);
+    for method in &config.samplers {
+        let name = method_name(method);
+        let sampler = Sampler::new(SamplerConfig {
+            method: *method,
+            fanouts: config.fanouts.clone(),
+            per_relation: false,
+            kappa: Kappa::INDEPENDENT,
+            seed: config.seed,
+            edge_ids: false,
+        })?;
+        for &batch_size in &config.batch_sizes {
+            listener.step(rows.len(), total, &format!("{name}, batches of {batch_size}"));
+            let mut samples = Vec::with_capacity(config.batches);
+            for_full_batches(pool, batch_size, config.batches, config.seed, |number, seeds| {
+                samples.push(counts(&sampler.sample(&cpu, &loaded, seeds, number)?));
+                Ok(())
+            })?;
+            rows.push(row(name.clone(), batch_size, &samples));
+        }
+    }
+    listener.step(total, total, "done");
+    Ok(rows)
+}
+
+fn row(sampler: String, batch_size: usize, samples: &[(Vec<u64>, Vec<u64>)]) -> WorkRow {
+    let estimate = |of: &dyn Fn(&(Vec<u64>, Vec<u64>)) -> f64| {
+        Estimate::of(&samples.iter().map(of).collect::<Vec<f64>>())
+    };
+    let n_layers = samples.first().map_or(0, |(_, edges)| edges.len());
+    let work = |(vertices, edges): &(Vec<u64>, Vec<u64>)| {
+        (vertices[1..].iter().sum::<u64>() + edges.iter().sum::<u64>()) as f64
+    };
+    let per_seed = 1.0 / batch_size as f64;
+    WorkRow {
+        sampler,
+        batch_size,
+        batches: samples.len(),
+        vertices: (0..=n_layers).map(|l| estimate(&|(vertices, _)| vertices[l] as f64)).collect(),
+        edges: (0..n_layers).map(|l| estimate(&|(_, edges)| edges[l] as f64)).collect(),
+        work: estimate(&work),
+        work_per_seed: estimate(&|sample| work(sample) * per_seed),
+        inputs_per_seed: estimate(&|(vertices, _)| vertices[n_layers] as f64 * per_seed),
+    }
+}
