@@ -118,9 +118,8 @@ pub fn work(
 }
 
 fn row(sampler: String, batch_size: usize, samples: &[(Vec<u64>, Vec<u64>)]) -> WorkRow {
-    let estimate = |of: &dyn Fn(&(Vec<u64>, Vec<u64>)) -> f64| {
-        Estimate::of(&samples.iter().map(of).collect::<Vec<f64>>())
-    };
+    type Sizes = (Vec<u64>, Vec<u64>);
+    let estimate = |of: &dyn Fn(&Sizes) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<f64>>());
     let n_layers = samples.first().map_or(0, |(_, edges)| edges.len());
     let work = |(vertices, edges): &(Vec<u64>, Vec<u64>)| {
         (vertices[1..].iter().sum::<u64>() + edges.iter().sum::<u64>()) as f64

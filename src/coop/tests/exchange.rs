@@ -8,8 +8,11 @@ use crate::device::Cpu;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 
-/// Who needs which of whose rows: `wants[p]` lists (owner, row) without repeats.
-fn problems() -> impl Strategy<Value = (Vec<usize>, Vec<Vec<(usize, u32)>>, usize)> {
+/// Rows that an element needs: (owner, row), without repeats.
+type Wants = Vec<(usize, u32)>;
+
+/// How many rows each element owns, which rows each needs, and the rows' width.
+fn problems() -> impl Strategy<Value = (Vec<usize>, Vec<Wants>, usize)> {
     (1..5usize, 0..4usize).prop_flat_map(|(n_pes, cols)| {
         let sizes = prop::collection::vec(0..6usize, n_pes);
         sizes.prop_flat_map(move |sizes| {
@@ -23,7 +26,7 @@ fn problems() -> impl Strategy<Value = (Vec<usize>, Vec<Vec<(usize, u32)>>, usiz
 }
 
 /// The plan of PE `rank`.
-fn plan(cpu: &Cpu<f64>, rank: usize, sizes: &[usize], wants: &[Vec<(usize, u32)>]) -> ExchangePlan<Cpu<f64>> {
+fn plan(cpu: &Cpu<f64>, rank: usize, sizes: &[usize], wants: &[Wants]) -> ExchangePlan<Cpu<f64>> {
     let n_pes = sizes.len();
     let of = |p: usize, owner: usize| wants[p].iter().enumerate().filter(move |(_, (o, _))| *o == owner);
     let send: Vec<Vec<u32>> = (0..n_pes).map(|p| of(p, rank).map(|(_, &(_, row))| row).collect()).collect();
