@@ -351,11 +351,8 @@ fn nan_shows<D: Attention>(device: &D) {
     z[2 * width] = D::Scalar::from_f64(f64::NAN);
     let mut score = vec![scalar(0.5); 3 * heads];
     score[2 * heads] = D::Scalar::from_f64(f64::NAN);
-    let (z, score, zeros) = (
-        Guarded::new(device, &z),
-        Guarded::new(device, &score),
-        Guarded::new(device, &vec![scalar(0.0); 16]),
-    );
+    let (z, score, zeros) =
+        (Guarded::new(device, &z), Guarded::new(device, &score), Guarded::new(device, &[scalar(0.0); 16]));
     let run = |gat: bool| {
         let [mut out, mut max, mut sum] = [2 * width, 2 * heads, 2 * heads].map(|len| output(device, len));
         let (out_view, max, sum) = (out.matrix_mut(2, width), max.view_mut(), sum.view_mut());
