@@ -360,7 +360,8 @@ template <class Op>
 int32_t launch_pieces(const Rows& rows, uint64_t n_rows, uint32_t groups, const Op& op, void* stream) {
   const uint64_t tasks = (rows.segments + n_rows) * groups;
   if (tasks == 0) return 0;
-  COHOP_LAUNCH((pieces_kernel<Op>), grid_for(tasks * 32, ATTENTION_BLOCK), ATTENTION_BLOCK, 0, stream, rows, n_rows, groups, op);
+  COHOP_LAUNCH((pieces_kernel<Op>), grid_for(tasks * 32, ATTENTION_BLOCK), ATTENTION_BLOCK, 0, stream, rows, n_rows,
+               groups, op);
   return cohop_last_error();
 }
 

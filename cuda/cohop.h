@@ -164,15 +164,14 @@ int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_s
 int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
                                           const void* attention, const void* max, const void* sum, const void* dout,
                                           void* totals, void* dz_dst, void* dattention, void* messages, void* stream);
-// n = heads * dim; n_dst is that of the pattern that `messages` goes by.
+// n = heads * dim
 int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src, const void* z_dst,
                                      const void* attention, const void* dout, const void* messages, void* dz_src,
                                      void* stream);
 
 // ---- edge_softmax (Attention) -----------------------------------------------------------------------------------
 // n_edge is the length of x over heads. Scratch memory for rows of many entries, by
-// segments = cohop_edge_softmax_segments(n_edge): hubs: [segments], records: [3 * segments, 2 * heads] scalars; a third
-// of them are the rows' own.
+// segments = cohop_edge_softmax_segments(n_edge): hubs: [segments], records: [3 * segments, 2 * heads] scalars.
 uint64_t cohop_edge_softmax_segments(uint64_t n_edge);
 int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, const uint32_t* indptr,
                            const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status, void* stream);

@@ -92,7 +92,8 @@ __device__ __forceinline__ void for_heads(const RowLanes& lanes, Body body) {
 
 /// Total of a head's entries in begin..end that are this lane's turn.
 template <class Op>
-__device__ __forceinline__ typename Op::Total own_total(const Op& op, const RowLanes& lanes, uint64_t head, bool present, uint64_t begin, uint64_t end) {
+__device__ __forceinline__ typename Op::Total own_total(const Op& op, const RowLanes& lanes, uint64_t head, bool present,
+                                                        uint64_t begin, uint64_t end) {
   typename Op::Total total = op.nothing();
   for (uint64_t e = begin + lanes.turn; present && e < end; e += lanes.step) op.add(total, e * lanes.heads + head);
   return total;
@@ -145,7 +146,9 @@ struct Totals {
   __device__ Part nothing() const { return Op::nothing(); }
   __device__ Part part(uint64_t record, uint64_t head) const { return pieces[record * heads + head]; }
   __device__ Part merge(const Part& a, const Part& b) const { return Op::merge(a, b); }
-  __device__ void finish(uint64_t, uint32_t segment, uint64_t head, const Part& part) const { rows[uint64_t(segment) * heads + head] = part; }
+  __device__ void finish(uint64_t, uint32_t segment, uint64_t head, const Part& part) const {
+    rows[uint64_t(segment) * heads + head] = part;
+  }
 };
 
 template <class Op>
@@ -159,7 +162,9 @@ struct Values {
     for_heads(lanes, [&](uint64_t head, bool present) {
       if (!present) return;
       const auto total = rows[piece.first_segment * heads + head];
-      for (uint64_t e = uint64_t(piece.begin) + lanes.turn; e < piece.end; e += lanes.step) op.write(total, e * heads + head);
+      for (uint64_t e = uint64_t(piece.begin) + lanes.turn; e < piece.end; e += lanes.step) {
+        op.write(total, e * heads + head);
+      }
     });
   }
 };

@@ -185,10 +185,12 @@ int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, 
       const StatsWriter<S> writer = {static_cast<const S*>(saved->score_dst), static_cast<const S*>(saved->max),
                                      static_cast<const S*>(saved->sum), static_cast<S*>(dscore_dst_own), static_cast<S*>(stats),
                                      messages.rows.n_own == 0};
-      if (const int32_t code = launch_row_dots<T, true>(layout, n_dst, dout, static_cast<const S*>(saved->out), writer, stream)) return code;
+      const S* out = static_cast<const S*>(saved->out);
+      if (const int32_t code = launch_row_dots<T, true>(layout, n_dst, dout, out, writer, stream)) return code;
       const GatBackward<T, S> op = {messages, layout, static_cast<const S*>(saved->z), static_cast<const S*>(saved->score_src),
                                     static_cast<const S*>(stats), dout, static_cast<S*>(dz), static_cast<S*>(dscore_src),
-                                    static_cast<S*>(dscore_dst_own), static_cast<S*>(dscore_edge), static_cast<S*>(transpose->records)};
+                                    static_cast<S*>(dscore_dst_own), static_cast<S*>(dscore_edge),
+                                    static_cast<S*>(transpose->records)};
       if (const int32_t code = launch_pieces(messages.rows, messages.rows.n_rows, layout.groups, op, stream)) return code;
       return launch_merge(messages.rows, layout.heads + layout.heads * layout.dim, op, stream);
     }, saved->z, saved->out, dout, dz);

@@ -11,7 +11,8 @@ struct Scorer {
   S slope;
   S own[T::COLUMNS], attention[T::COLUMNS];
 
-  __device__ __forceinline__ Scorer(const Lane& lane, const S* z_src, const S* z_dst, const S* attention_vector, uint64_t t, uint32_t chunk, S slope)
+  __device__ __forceinline__ Scorer(const Lane& lane, const S* z_src, const S* z_dst, const S* attention_vector,
+                                    uint64_t t, uint32_t chunk, S slope)
       : z_src(z_src), row(lane.row(z_dst, t)), vector(lane.row(attention_vector, 0)), slope(slope) {
     lane.load_columns<T>(row, chunk, true, own);
     lane.load_columns<T>(vector, chunk, true, attention);

@@ -214,7 +214,9 @@ struct Sources {
     S value;
   };
   __device__ Part nothing() const { return {S(0)}; }
-  __device__ Part part(uint64_t i, uint64_t column) const { return {records[i * layout.heads * layout.dim + column]}; }
+  __device__ Part part(uint64_t i, uint64_t column) const {
+    return {records[i * layout.heads * layout.dim + column]};
+  }
   __device__ Part merge(const Part& a, const Part& b) const { return {a.value + b.value}; }
   __device__ void finish(uint64_t row, uint32_t, uint64_t column, const Part& part) const {
     dz[row * layout.heads * layout.dim + column] = part.value;

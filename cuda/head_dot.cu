@@ -16,7 +16,8 @@ struct DotWriter {
 /// dx[i, h, :] (= | +=) dout[i, h] · a[h, :]: a thread keeps its N columns, and goes down the rows.
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) spread_kernel(uint64_t rows, uint64_t heads, uint64_t dim, uint64_t rows_at_once,
-                                                       const S* __restrict__ a, const S* __restrict__ dout, S* __restrict__ dx, bool add) {
+                                                       const S* __restrict__ a, const S* __restrict__ dout,
+                                                       S* __restrict__ dx, bool add) {
   const uint64_t width = heads * dim, packs = width / N;
   const uint64_t column = grid_thread() % packs * N, head = column / dim;
   const uint64_t first = grid_thread() / packs;
@@ -33,12 +34,14 @@ __global__ void __launch_bounds__(BLOCK) spread_kernel(uint64_t rows, uint64_t h
 }
 
 template <int N, class S>
-int32_t launch_spread(uint64_t rows, uint64_t heads, uint64_t dim, const S* a, const S* dout, S* dx, bool add, void* stream) {
+int32_t launch_spread(uint64_t rows, uint64_t heads, uint64_t dim, const S* a, const S* dout, S* dx, bool add,
+                      void* stream) {
   const uint64_t packs = heads * dim / N;
   // A few rows to a thread where there are many.
   const uint64_t most = (uint64_t(1) << 20) / packs + 1, rows_at_once = rows < most ? rows : most;
   const uint64_t blocks = (rows_at_once * packs + BLOCK - 1) / BLOCK;
-  COHOP_LAUNCH((spread_kernel<N, S>), static_cast<unsigned>(blocks), BLOCK, 0, stream, rows, heads, dim, rows_at_once, a, dout, dx, add);
+  COHOP_LAUNCH((spread_kernel<N, S>), static_cast<unsigned>(blocks), BLOCK, 0, stream, rows, heads, dim, rows_at_once,
+               a, dout, dx, add);
   return cohop_last_error();
 }
 
@@ -75,7 +78,8 @@ __global__ void __launch_bounds__(BLOCK) sum_kernel(uint64_t rows, uint64_t rows
 }
 
 template <int N, class S>
-int32_t launch_sum(uint64_t rows, uint64_t heads, uint64_t dim, const S* x, const S* dout, S* scratch, S* da, void* stream) {
+int32_t launch_sum(uint64_t rows, uint64_t heads, uint64_t dim, const S* x, const S* dout, S* scratch, S* da,
+                   void* stream) {
   const uint64_t parts = cohop_head_dot_parts(rows), per_part = (rows + parts - 1) / parts;
   const unsigned columns = static_cast<unsigned>((heads * dim + 32 * N - 1) / (32 * N));
   COHOP_LAUNCH((sum_kernel<N, S>), dim3(columns, static_cast<unsigned>(parts)), BLOCK, 0, stream, rows, per_part, heads, dim, x, dout,

@@ -37,11 +37,12 @@ __global__ void __launch_bounds__(ATTENTION_BLOCK) row_dots_kernel(HeadLayout la
 }
 
 template <class T, bool MATRIX, class S, class Receive>
-int32_t launch_row_dots(const HeadLayout& layout, uint64_t n, const S* x, const S* y, const Receive& receive, void* stream) {
+int32_t launch_row_dots(const HeadLayout& layout, uint64_t n, const S* x, const S* y, const Receive& receive,
+                        void* stream) {
   const uint64_t batch = layout.steps * layout.parts, tasks = (n + batch - 1) / batch * layout.groups;
   if (tasks == 0) return 0;
-  COHOP_LAUNCH((row_dots_kernel<T, MATRIX, S, Receive>), grid_for(tasks * 32, ATTENTION_BLOCK), ATTENTION_BLOCK, 0, stream, layout, n,
-               x, y, receive);
+  COHOP_LAUNCH((row_dots_kernel<T, MATRIX, S, Receive>), grid_for(tasks * 32, ATTENTION_BLOCK), ATTENTION_BLOCK, 0, stream,
+               layout, n, x, y, receive);
   return cohop_last_error();
 }
 

@@ -30,7 +30,9 @@ struct Messages {
   }
 
   /// The entry that a message is, unless it is the row's own.
-  static __device__ uint64_t entry(const Piece& piece, uint32_t message) { return uint64_t(piece.begin) + (message - piece.own); }
+  static __device__ uint64_t entry(const Piece& piece, uint32_t message) {
+    return uint64_t(piece.begin) + (message - piece.own);
+  }
 };
 
 template <class S>
@@ -58,7 +60,8 @@ struct Keeper {
 
   /// For batch `number`, whose first message is `at`. All lanes call it, for every batch in turn.
   template <class S>
-  __device__ __forceinline__ bool kept(const Messages<S>& messages, const Lane& lane, const Piece& piece, uint32_t number, uint32_t at) {
+  __device__ __forceinline__ bool kept(const Messages<S>& messages, const Lane& lane, const Piece& piece,
+                                       uint32_t number, uint32_t at) {
     const AttentionDropout& dropout = messages.dropout;
     const uint32_t copy = number & (copies - 1), steps = lane.layout.steps;
     if (copy == 0) {
@@ -97,7 +100,8 @@ struct Batch {
 
 /// Calls body(batch) for the batches of a piece. Ends of the next are loaded while one is worked on.
 template <class S, class Body>
-__device__ __forceinline__ void for_batches(const Messages<S>& messages, const Lane& lane, const Piece& piece, Body body) {
+__device__ __forceinline__ void for_batches(const Messages<S>& messages, const Lane& lane, const Piece& piece,
+                                            Body body) {
   Batch batch;
   batch.number = 0;
   batch.count = piece.count;
@@ -113,7 +117,8 @@ __device__ __forceinline__ void for_batches(const Messages<S>& messages, const L
 
 /// This lane's columns of the rows of `x` that a batch gathers.
 template <class T, class S>
-__device__ __forceinline__ void gather(const Lane& lane, const Batch& batch, const S* x, uint32_t chunk, S (&values)[T::STEPS][T::COLUMNS]) {
+__device__ __forceinline__ void gather(const Lane& lane, const Batch& batch, const S* x, uint32_t chunk,
+                                       S (&values)[T::STEPS][T::COLUMNS]) {
 #pragma unroll
   for (int u = 0; u < T::STEPS; u++) {
     if (u < static_cast<int>(lane.layout.steps)) {
@@ -127,7 +132,8 @@ __device__ __forceinline__ void gather(const Lane& lane, const Batch& batch, con
 /// rows that were gathered. `term(value, k)` is of the k-th column in registers; where heads are cut into chunks,
 /// `far(value, c)` is of column c.
 template <class T, class S, class Term, class Far>
-__device__ __forceinline__ S head_sums(const Lane& lane, const Batch& batch, const S* x, const S (&values)[T::STEPS][T::COLUMNS], Term term, Far far) {
+__device__ __forceinline__ S head_sums(const Lane& lane, const Batch& batch, const S* x,
+                                       const S (&values)[T::STEPS][T::COLUMNS], Term term, Far far) {
   S sums[T::STEPS];
 #pragma unroll
   for (int u = 0; u < T::STEPS; u++) {
