@@ -128,7 +128,8 @@ void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared
   if (!is_valid(grid, threads, dynamic_shared_bytes)) {
     char message[sizeof Launch::message];
     snprintf(message, sizeof message,
-             "%s: invalid launch: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory", kernel, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z, dynamic_shared_bytes);
+             "%s: invalid launch: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory", kernel, grid.x,
+             grid.y, grid.z, threads.x, threads.y, threads.z, dynamic_shared_bytes);
     return set_last_error(INVALID_CONFIGURATION, message);
   }
   Launch launch{};
