@@ -21,7 +21,9 @@ inline uint16_t float_to_half(float value) {
   if (magnitude > 0x7f800000u) return 0x7fff;
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00);
   // Subnormal or zero: a multiple of 2^-24, to which the FPU rounds.
-  if (magnitude < 0x38800000u) return static_cast<uint16_t>(sign | static_cast<uint32_t>(nearbyintf(ldexpf(fabsf(value), 24))));
+  if (magnitude < 0x38800000u) {
+    return static_cast<uint16_t>(sign | static_cast<uint32_t>(nearbyintf(ldexpf(fabsf(value), 24))));
+  }
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13);
 }

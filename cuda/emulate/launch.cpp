@@ -127,8 +127,9 @@ void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared
               void* argument) {
   if (!is_valid(grid, threads, dynamic_shared_bytes)) {
     char message[sizeof Launch::message];
-    snprintf(message, sizeof message, "%s: invalid launch: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory",
-             kernel, grid.x, grid.y, grid.z, threads.x, threads.y, threads.z, dynamic_shared_bytes);
+    snprintf(message, sizeof message,
+             "%s: invalid launch: grid (%u,%u,%u), block (%u,%u,%u), %zu bytes of shared memory", kernel, grid.x,
+             grid.y, grid.z, threads.x, threads.y, threads.z, dynamic_shared_bytes);
     return set_last_error(INVALID_CONFIGURATION, message);
   }
   Launch launch{};
@@ -198,7 +199,9 @@ static uint64_t modify_at_once(Word* address, Modify modify, uint64_t a, uint64_
 }
 
 uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b) {
-  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) fail(MISALIGNED, "an atomic's address %p is misaligned", address);
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) {
+    fail(MISALIGNED, "an atomic's address %p is misaligned", address);
+  }
   if constexpr (DETECTS_RACES) race::access(address, bytes, race::Kind::ATOMIC, __builtin_return_address(0));
   maybe_yield();
   uint64_t old = 0;

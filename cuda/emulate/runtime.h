@@ -104,15 +104,18 @@ uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b)
 [[noreturn]] void fail(Error error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
 /// Runs body(argument) once a thread. Errors are kept for take_error.
-void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*), void* argument);
+void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*),
+              void* argument);
 
 /// The first error of this host thread's launches since the last call.
 int take_error();
 
 template <class Kernel, class... Arguments>
-void launch(const char* name, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, Kernel kernel, Arguments... arguments) {
+void launch(const char* name, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, Kernel kernel,
+            Arguments... arguments) {
   auto body = [&] { kernel(arguments...); };
-  run_grid(name, grid, threads, dynamic_shared_bytes, [](void* closure) { (*static_cast<decltype(body)*>(closure))(); }, &body);
+  const auto call = [](void* closure) { (*static_cast<decltype(body)*>(closure))(); };
+  run_grid(name, grid, threads, dynamic_shared_bytes, call, &body);
 }
 
 // Values travel through the runtime as 64 bits.
