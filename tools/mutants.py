@@ -93,6 +93,18 @@ MUTANTS = [
     ("attention leaves out the destination's score", "src/device/cpu/attention/gat.rs", "weights[h] = leaky(score[h] + own[h], slope);",
      "weights[h] = leaky(score[h] + S::zero() * own[h], slope);", "--lib attention"),
     ("ties do not share their ranks", "src/train/metrics.rs", "(ties.len() as f64 + 1.0) / 2.0", "ties.len() as f64", "--lib auc"),
+    ("sums over PEs are not in rank order", "src/comm/threads.rs", "for rank in 1..n_pes {", "for rank in (1..n_pes).rev() {",
+     "--lib reductions_have_the_bits"),
+    ("PEs that leave wake nobody", "src/comm/rendezvous.rs", "if let Some((other, call)) = waiting {",
+     "if let Some((other, call)) = waiting.filter(|_| false) {", "--lib dropped_handles"),
+    ("failures do not reach duplicates", "src/comm/rendezvous.rs", "for group in self.groups() {\n            // Who",
+     "for group in self.groups().into_iter().take(1) {\n            // Who", "--lib failures_reach_duplicates"),
+    ("PEs' calls are not compared", "src/comm/rendezvous.rs", "if let Some(odd) = odd_one(&calls, number) {",
+     "if let Some(odd) = odd_one(&calls, number).filter(|_| false) {", "--lib other_collectives_fail"),
+    ("PEs' counts are not compared", "src/comm/rendezvous.rs", "    blame(&reports, number)\n}",
+     "    blame(&reports, number).filter(|_| false)\n}", "--lib wrong_sizes_fail"),
+    ("what stays on a PE counts as sent", "src/comm/communicator.rs", "filter(move |&other| other != rank)",
+     "filter(move |&other| other != rank || rank == 0)", "--lib statistics_are_exact"),
 ]
 
 

@@ -7,7 +7,7 @@
 //! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
 //! leaves, or calls another collective or another size than its peers makes every waiting one return
 //! [`Error::Communication`], which names it. After a failure, all collectives of all
-//! duplicates fail. Nothing hangs.
+//! duplicates fail. Nothing hangs, with one exception over MPI (`mpi::run`).
 //!
 //! ```
 //! use cohop::comm::{Stage, Sum, threads};

@@ -297,7 +297,8 @@ impl fmt::Debug for MpiTransport {
 ///
 /// If `body` fails or panics, or returns before others have called all their collectives, all processes of the job end
 /// with status 1, and the error on stderr: the only errors returned are those of starting MPI, [`Error::Unavailable`].
-/// Duplicates are to be dropped, and threads that use them joined, before `body` returns.
+/// Duplicates are to be dropped, and threads that use them joined, before `body` returns. Unlike between threads, a PE
+/// that returns while others wait for it on a duplicate goes unnoticed: they wait on.
 pub fn run<T>(body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
     run_splitting(MAX_MESSAGE_BYTES, body)
 }
