@@ -72,3 +72,6 @@ pub(crate) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted:
 /// LABOR-0.
 pub(crate) const LABOR_0: Method =
     Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
+
+#[cfg(test)]
+mod tests;

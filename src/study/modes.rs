@@ -73,7 +73,7 @@ impl std::fmt::Display for Mode {
 }
 
 /// What PEs hold and exchange in one mode. Lists go from the seeds outward.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModeRow {
     /// `[n_layers + 1]`: `|S^l|` of a PE; of cooperating ones, those that it owns.
     pub vertices: Vec<Spread>,
