@@ -22,8 +22,6 @@ pub(super) struct Plot {
     pub x_label: String,
     pub y_label: String,
     pub series: Vec<Series>,
-    /// Of x on the axis.
-    pub x_text: fn(f64) -> String,
     /// A line across: where two sides are even.
     pub even: Option<f64>,
 }
@@ -32,6 +30,17 @@ pub(super) struct Plot {
 static FONT: &[u8] = include_bytes!("font/dejavu-sans-subset.ttf");
 const FAMILY: &str = "sans-serif";
 const SIZE: (u32, u32) = (900, 600);
+
+/// Okabe & Ito's colours, which the colour-blind can tell apart.
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(0, 0, 0),
+];
 
 impl Plot {
     /// Draws to a file, whose ending says in which form.
@@ -53,6 +62,12 @@ impl Plot {
                 self.draw(BitMapBackend::new(path, SIZE).into_drawing_area()).map_err(failed)
             }
         }
+    }
+
+    /// Where the legend hides least: lines that rise end at the upper right.
+    fn emptier_corner(&self) -> SeriesLabelPosition {
+        let ends = self.series.iter().filter_map(|s| Some(s.points.last()?.1 - s.points.first()?.1));
+        if ends.sum::<f64>() > 0.0 { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::UpperRight }
     }
 
     fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
@@ -95,13 +110,13 @@ impl Plot {
             .label_style((FAMILY, 14))
             .axis_desc_style((FAMILY, 16))
             .light_line_style(WHITE)
-            .x_label_formatter(&|x| (self.x_text)(*x))
+            .x_label_formatter(&|x| whole(*x))
             .draw()?;
         if let Some(even) = self.even {
             chart.draw_series([PathElement::new(vec![(first, even), (last, even)], BLACK.mix(0.5))])?;
         }
         for (index, series) in self.series.iter().enumerate() {
-            let color = Palette99::pick(index).to_rgba();
+            let color = COLORS[index % COLORS.len()];
             let points: Vec<_> =
                 series.points.iter().copied().filter(|(x, y)| *x > 0.0 && y.is_finite()).collect();
             chart.draw_series(points.iter().map(|&point| Circle::new(point, 3, color.filled())))?;
@@ -112,13 +127,18 @@ impl Plot {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(self.emptier_corner())
             .background_style(WHITE.mix(0.8))
             .border_style(BLACK.mix(0.3))
             .label_font((FAMILY, 14))
             .draw()?;
         area.present()
     }
+}
+
+/// A number of the axis: on a short one, marks may stand between whole numbers.
+fn whole(x: f64) -> String {
+    if (x - x.round()).abs() <= 1e-3 * x { format!("{x:.0}") } else { String::new() }
 }
 
 /// The files that can be drawn.
@@ -150,7 +170,6 @@ mod tests {
             x_label: "x".to_owned(),
             y_label: "y".to_owned(),
             series: vec![Series { name: "a <series>".to_owned(), points }],
-            x_text: |x| x.to_string(),
             even: Some(1.0),
         }
     }

@@ -173,7 +173,6 @@ fn plot(data: &str, config: &ModesConfig, predictions: &[Vec<CostRow>]) -> Plot 
         x_label: "processing elements P".to_owned(),
         y_label: "speedup over independent".to_owned(),
         series: predictions.iter().map(series).collect(),
-        x_text: |x| format!("{x:.0}"),
         even: Some(1.0),
     }
 }

@@ -124,7 +124,6 @@ fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow]) -> Plot {
         x_label: format!("κ{note}"),
         y_label: "miss rate".to_owned(),
         series,
-        x_text: |x| format!("{x:.0}"),
         even: None,
     }
 }

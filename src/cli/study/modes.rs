@@ -160,7 +160,6 @@ fn plot(data: &str, config: &ModesConfig, rows: &[ModesRow]) -> Plot {
             series("edges", |row| row.edges_ratio),
             series("input rows", |row| row.inputs_ratio),
         ],
-        x_text: |x| format!("{x:.0}"),
         even: Some(1.0),
     }
 }

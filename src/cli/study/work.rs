@@ -80,7 +80,6 @@ fn plot(data: &str, config: &WorkConfig, rows: &[WorkRow]) -> Plot {
         x_label: "batch size B".to_owned(),
         y_label: "W(B) / B".to_owned(),
         series: config.samplers.iter().map(series).collect(),
-        x_text: |x| format!("{x:.0}"),
         even: None,
     }
 }
