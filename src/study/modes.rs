@@ -1,4 +1,4 @@
-//! Independent against cooperative minibatching at one global batch (Cooperative Minibatching, sections 2.2 and 3.1).
+//! Independent against cooperative minibatching at one global batch (Cooperative Minibatching, section 3.1).
 
 use std::sync::Arc;
 

@@ -88,7 +88,7 @@ fn studies_print_tables_and_json_and_draw() {
         assert_eq!(rows.len(), n_rows, "{study}");
         assert!(rows.iter().all(|row| row.get(key).is_some_and(|v| !v.is_null())), "{study}: {rows:?}");
         let svg = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("small") && svg.len() > 2000, "{study}: {svg}");
+        assert!(svg.starts_with("<svg") && svg.contains("sbm") && svg.len() > 2000, "{study}: {svg}");
         let table = run("--plot plot.png");
         assert!(table.status.success(), "{}", String::from_utf8_lossy(&table.stderr));
         let text = String::from_utf8(table.stdout).unwrap();
