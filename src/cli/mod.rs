@@ -1,4 +1,4 @@
-//! The command line: `cohop train | infer | info | gradcheck`.
+//! The command line: `cohop train | infer | info | study | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
 //! Exit status: 0 done, 1 the work failed, 2 wrong usage.
@@ -8,7 +8,10 @@ mod gradcheck;
 mod infer;
 mod info;
 mod output;
+mod plot;
 mod progress;
+mod study;
+mod table;
 mod train;
 
 use std::process::ExitCode;
@@ -55,6 +58,7 @@ enum Command {
     Train(Box<train::TrainArgs>),
     Infer(infer::InferArgs),
     Info(info::InfoArgs),
+    Study(Box<study::StudyArgs>),
     Gradcheck(gradcheck::GradcheckArgs),
 }
 
@@ -88,6 +92,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Train(args) => train::run(&cli.global, args),
         Command::Infer(args) => infer::run(&cli.global, args),
         Command::Info(args) => info::run(&cli.global, args),
+        Command::Study(args) => study::run(&cli.global, args),
         Command::Gradcheck(args) => gradcheck::run(&cli.global, args),
     }
 }

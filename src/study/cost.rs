@@ -109,28 +109,31 @@ pub fn cost(
     config: &CostConfig,
     listener: &mut dyn Listener,
 ) -> Result<Vec<CostRow>> {
-    check(config)?;
+    config.check()?;
     let counts = modes(graph, pool, modes_config, listener)?;
     let predictions: Vec<[CostRow; 2]> =
         counts.iter().map(|row| predict(row, config)).collect::<Result<_>>()?;
     Ok(predictions.into_iter().flatten().collect())
 }
 
-fn check(config: &CostConfig) -> Result<()> {
-    config.machine.check()?;
-    for rate in [config.independent_miss_rate, config.cooperative_miss_rate] {
-        if !(0.0..=1.0).contains(&rate) {
-            return Err(Error::invalid("miss rate", rate, "a share between 0 and 1"));
+impl CostConfig {
+    /// `Ok` if bandwidths are positive and miss rates between 0 and 1.
+    pub fn check(&self) -> Result<()> {
+        self.machine.check()?;
+        for rate in [self.independent_miss_rate, self.cooperative_miss_rate] {
+            if !(0.0..=1.0).contains(&rate) {
+                return Err(Error::invalid("miss rate", rate, "a share between 0 and 1"));
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The model, for one number of PEs: independent, then cooperative.
 ///
 /// Errors: bandwidths that are not positive, miss rates beyond 0 to 1, widths for another number of layers.
 pub fn predict(counts: &ModesRow, config: &CostConfig) -> Result<[CostRow; 2]> {
-    check(config)?;
+    config.check()?;
     let n_layers = counts.independent.edges.len();
     if config.widths.len() != n_layers + 1 {
         let expected = format!("{}: features, and one for each layer", n_layers + 1);

@@ -1,12 +1,11 @@
 //! The experiments of Cooperative Minibatching (Balın, LaSalle & Çatalyürek, TMLR 2025) as programs.
 //!
-//! * [`work`]: how much a batch's neighbourhoods hold, against the number of seeds (theorems 3.1 and 3.2, figure 2);
-//! * [`kappa`]: misses of the feature cache against κ (section 3.2, figure 4);
-//! * [`modes`]: what P processing elements do independently and cooperatively, for the same global batch (sections 2.2 and
-//!   3.1);
-//! * [`cost`]: what that takes on a machine with given bandwidths, by a model.
+//! * [`work()`]: how much a batch's neighbourhoods hold, against the number of seeds (theorems 3.1 and 3.2, figure 2);
+//! * [`kappa()`]: misses of the feature cache against κ (section 3.2, figure 4);
+//! * [`modes()`]: what P processing elements do independently and cooperatively, for the same global batch (section 3.1);
+//! * [`cost()`]: what that takes on a machine with given bandwidths, by a model.
 //!
-//! All but the training of [`kappa`] only sample and count, on the CPU: counts are exact, and the same on every machine.
+//! All but the training of [`kappa()`] only sample and count, on the CPU: counts are exact, and the same on every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;
@@ -72,3 +71,6 @@ pub(crate) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted:
 /// LABOR-0.
 pub(crate) const LABOR_0: Method =
     Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
+
+#[cfg(test)]
+mod tests;

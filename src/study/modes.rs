@@ -1,4 +1,4 @@
-//! Independent against cooperative minibatching at one global batch (Cooperative Minibatching, sections 2.2 and 3.1).
+//! Independent against cooperative minibatching at one global batch (Cooperative Minibatching, section 3.1).
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl std::fmt::Display for Mode {
 }
 
 /// What PEs hold and exchange in one mode. Lists go from the seeds outward.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModeRow {
     /// `[n_layers + 1]`: `|S^l|` of a PE; of cooperating ones, those that it owns.
     pub vertices: Vec<Spread>,

@@ -68,7 +68,10 @@ pub struct WorkRow {
 }
 
 /// Vertices `[n_layers + 1]` and edges `[n_layers]` of a batch, from the seeds outward.
-pub(super) fn counts<S: crate::device::Scalar>(batch: &MiniBatch<Cpu<S>>) -> (Vec<u64>, Vec<u64>) {
+type LayerCounts = (Vec<u64>, Vec<u64>);
+
+/// Those of `batch`.
+pub(super) fn counts<S: crate::device::Scalar>(batch: &MiniBatch<Cpu<S>>) -> LayerCounts {
     let vertices = std::iter::once(batch.seeds.len() as u64)
         .chain(batch.blocks.iter().rev().map(|block| block.n_src() as u64))
         .collect();
@@ -117,11 +120,11 @@ pub fn work(
     Ok(rows)
 }
 
-fn row(sampler: String, batch_size: usize, samples: &[(Vec<u64>, Vec<u64>)]) -> WorkRow {
-    type Sizes = (Vec<u64>, Vec<u64>);
-    let estimate = |of: &dyn Fn(&Sizes) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<f64>>());
+fn row(sampler: String, batch_size: usize, samples: &[LayerCounts]) -> WorkRow {
+    let estimate =
+        |of: &dyn Fn(&LayerCounts) -> f64| Estimate::of(&samples.iter().map(of).collect::<Vec<f64>>());
     let n_layers = samples.first().map_or(0, |(_, edges)| edges.len());
-    let work = |(vertices, edges): &(Vec<u64>, Vec<u64>)| {
+    let work = |(vertices, edges): &LayerCounts| {
         (vertices[1..].iter().sum::<u64>() + edges.iter().sum::<u64>()) as f64
     };
     let per_seed = 1.0 / batch_size as f64;

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-fn cohop(folder: &Path, arguments: &str) -> Output {
+pub fn cohop(folder: &Path, arguments: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cohop"))
         .args(arguments.split_whitespace())
         .current_dir(folder)
@@ -14,7 +14,7 @@ fn cohop(folder: &Path, arguments: &str) -> Output {
 }
 
 /// The lines of a `--json` run's stdout, all of which must be JSON objects.
-fn json_lines(output: &Output) -> Vec<Value> {
+pub fn json_lines(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
@@ -22,7 +22,7 @@ fn json_lines(output: &Output) -> Vec<Value> {
     lines
 }
 
-fn fails(output: &Output, status: i32, message: &str) {
+pub fn fails(output: &Output, status: i32, message: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{stderr}");
     assert!(stderr.contains(message), "{stderr}");

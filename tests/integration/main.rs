@@ -14,4 +14,5 @@ mod golden_relations;
 mod layers;
 mod relations;
 mod shared_data;
+mod study;
 mod training;

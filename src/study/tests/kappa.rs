@@ -1,0 +1,174 @@
+//! Dependent minibatches: what the cache gains, and that each minibatch by itself is distributed as ever.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::sampler;
+use crate::cache::Policy;
+use crate::data::{Dataset, SbmData};
+use crate::device::{Cpu, Method, Sample};
+use crate::graph::{Graph, Rmat, Sbm};
+use crate::rng::Kappa;
+use crate::rng::testing::{chi_square_deviation, mean_deviation};
+use crate::sample::{Batches, Fanouts, Sampler};
+use crate::study::{KappaConfig, LABOR_0, NEIGHBOR, kappa};
+
+fn dataset() -> Arc<Dataset> {
+    let graph = Sbm { n_vertices: 1500, mean_degree: 40.0, ..SbmData::default().graph };
+    Arc::new(SbmData { graph, dim: 4, ..SbmData::default() }.generate().unwrap())
+}
+
+fn steps(kappa: u64) -> Kappa {
+    Kappa::steps(kappa).unwrap()
+}
+
+#[test]
+fn misses_fall_with_kappa_and_are_those_of_a_naive_cache() {
+    let dataset = dataset();
+    let fanouts = Fanouts(vec![4, 4]);
+    let config = KappaConfig {
+        fanouts: fanouts.clone(),
+        kappas: vec![steps(1), steps(64), Kappa::Infinite],
+        cache_rows: vec![100, 500],
+        batch_size: 8,
+        passes: 2,
+        seed: 3,
+        ..KappaConfig::default()
+    };
+    let rows = kappa(&dataset, &config, &mut ()).unwrap();
+    assert_eq!(rows.len(), 12);
+    for rows in rows.chunks(6) {
+        for capacity in 0..2 {
+            let [one, many, all] = [0, 2, 4].map(|i| &rows[i + capacity]);
+            assert!(many.miss_rate < one.miss_rate, "{one:?} {many:?}");
+            assert!(all.miss_rate < one.miss_rate, "{one:?} {all:?}");
+            assert!(many.misses_per_seed < one.misses_per_seed, "{one:?} {many:?}");
+        }
+        assert!(rows[1].misses < rows[0].misses, "a larger LRU cache holds what a smaller one does");
+    }
+    // By hand: the least recently used leaves a list.
+    let row = rows.iter().find(|row| row.kappa == steps(64)).unwrap();
+    let cpu = Cpu::<f32>::new();
+    let graph = cpu.load_graph(&dataset.graph).unwrap();
+    let sampler = Sampler::new(sampler(NEIGHBOR, &fanouts, steps(64), 3)).unwrap();
+    let batches = Batches::new(dataset.train_idx.clone(), 8, 3).unwrap();
+    let (mut recent, mut misses, mut accesses): (Vec<u32>, u64, u64) = (Vec::new(), 0, 0);
+    for epoch in 0..3 {
+        for (number, seeds) in batches.epoch(epoch).iter() {
+            let batch = sampler.sample(&cpu, &graph, seeds, number).unwrap();
+            for &vertex in batch.input_vertices() {
+                let found = recent.iter().position(|&v| v == vertex);
+                found.map(|at| recent.remove(at));
+                recent.push(vertex);
+                if recent.len() > 100 {
+                    recent.remove(0);
+                }
+                if epoch > 0 {
+                    accesses += 1;
+                    misses += u64::from(found.is_none());
+                }
+            }
+        }
+    }
+    assert_eq!((row.cache_rows, row.accesses, row.misses), (100, accesses, misses));
+    assert_eq!(row.seeds, 2 * dataset.train_idx.len() as u64);
+    assert_eq!(row.batches, 2 * batches.per_epoch() as u64);
+    assert_eq!(row.misses_per_seed, misses as f64 / row.seeds as f64);
+}
+
+#[test]
+fn kappa_infinite_repeats_neighbourhoods() {
+    let graph = Arc::new(Rmat::graph500(8, 10, 2).generate().unwrap());
+    let cpu = Cpu::<f32>::new();
+    let loaded = cpu.load_graph(&graph).unwrap();
+    let seeds: Vec<u32> = (0..20).collect();
+    for method in [NEIGHBOR, LABOR_0] {
+        let inputs = |kappa, batch| {
+            let sampler = Sampler::new(sampler(method, &Fanouts(vec![3, 3]), kappa, 8)).unwrap();
+            let batch = sampler.sample(&cpu, &loaded, &seeds, batch).unwrap();
+            batch.input_vertices().iter().copied().collect::<BTreeSet<u32>>()
+        };
+        assert_eq!(inputs(Kappa::Infinite, 0), inputs(Kappa::Infinite, 12_345), "{method:?}");
+        assert_ne!(inputs(Kappa::INDEPENDENT, 0), inputs(Kappa::INDEPENDENT, 12_345), "{method:?}");
+    }
+}
+
+/// Minibatches of different seeds, at the middle of a window, where κ mixes most. Each neighbour is in a vertex's sample with
+/// probability min(1, k/d), independently of other draws; within a draw the counts vary less than a multinomial's, so that
+/// Pearson's statistic errs to the safe side. 2 · 6 · 3 statistics of each kind, each beyond 6 deviations with probability
+/// below 1e-8: a false alarm has a probability below 1e-6.
+#[test]
+fn a_minibatch_is_distributed_as_with_kappa_1() {
+    const DRAWS: u64 = 1500;
+    const FANOUT: usize = 3;
+    let degrees = [5u32, 12, 40];
+    let mut edges = Vec::new();
+    for (destination, &degree) in (0..).zip(&degrees) {
+        edges.extend((0..degree).map(|source| (3 + source, destination)));
+    }
+    let graph = Arc::new(Graph::from_edges(43, &edges).unwrap());
+    let cpu = Cpu::<f32>::new();
+    let loaded = cpu.load_graph(&graph).unwrap();
+    let draw = |method: Method, kappa: Kappa| {
+        let middle = match kappa {
+            Kappa::Steps(steps) => steps.get() / 2,
+            Kappa::Infinite => 77,
+        };
+        let mut counts: Vec<Vec<u64>> = degrees.iter().map(|&degree| vec![0; degree as usize]).collect();
+        let mut sampled = vec![Vec::new(); degrees.len()];
+        for seed in 0..DRAWS {
+            let sampler = Sampler::new(sampler(method, &Fanouts(vec![FANOUT]), kappa, seed)).unwrap();
+            let batch = sampler.sample(&cpu, &loaded, &[0, 1, 2], middle).unwrap();
+            let (block, src) = (batch.blocks[0].csr(), batch.blocks[0].src());
+            for vertex in 0..degrees.len() {
+                let row = &block.indices[block.indptr[vertex] as usize..block.indptr[vertex + 1] as usize];
+                row.iter().for_each(|&at| counts[vertex][src[at as usize] as usize - 3] += 1);
+                sampled[vertex].push(row.len() as f64);
+            }
+        }
+        (counts, sampled)
+    };
+    for method in [NEIGHBOR, LABOR_0] {
+        for kappa in [steps(1), steps(4), steps(16), steps(64), steps(256), Kappa::Infinite] {
+            let (counts, sampled) = draw(method, kappa);
+            for (counts, sampled) in counts.iter().zip(&sampled) {
+                let deviation = chi_square_deviation(counts, &vec![1.0; counts.len()]);
+                assert!(deviation < 6.0, "{method:?}, kappa {kappa}: {deviation} of {counts:?}");
+                let deviation = mean_deviation(sampled, FANOUT as f64);
+                assert!(deviation < 6.0, "{method:?}, kappa {kappa}: degrees off by {deviation}");
+            }
+        }
+    }
+}
+
+#[test]
+fn training_gives_a_validation_accuracy() {
+    let config = KappaConfig {
+        samplers: vec![LABOR_0],
+        fanouts: Fanouts(vec![4, 4]),
+        kappas: vec![steps(4)],
+        cache_rows: vec![10, 0],
+        policy: Policy::Sieve,
+        batch_size: 32,
+        epochs: 2,
+        ..KappaConfig::default()
+    };
+    let rows = kappa(&dataset(), &config, &mut ()).unwrap();
+    assert!(rows.iter().all(|row| row.val_acc.is_some_and(|accuracy| (0.0..=1.0).contains(&accuracy))));
+    assert_eq!((rows[0].val_acc, rows[1].miss_rate), (rows[1].val_acc, 1.0));
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let dataset = dataset();
+    let refused = |config: KappaConfig| kappa(&dataset, &config, &mut ()).unwrap_err().to_string();
+    let config = KappaConfig { batch_size: 16, ..KappaConfig::default() };
+    assert!(refused(KappaConfig { kappas: vec![], ..config.clone() }).contains("kappas"));
+    assert!(refused(KappaConfig { cache_rows: vec![], ..config.clone() }).contains("cache_rows"));
+    assert!(refused(KappaConfig { passes: 0, ..config.clone() }).contains("passes is 0"));
+    assert!(refused(KappaConfig { batch_size: 151, ..config.clone() }).contains("batch_size is 151"));
+    let walk = Method::Walk { walks: 2, length: 2, restart: 0.5 };
+    assert!(
+        refused(KappaConfig { samplers: vec![walk], kappas: vec![steps(4)], ..config }).contains("kappa")
+    );
+}
