@@ -147,7 +147,7 @@ pub(super) struct TrainArgs {
     /// Whether one processing element trains alone, or several share each batch
     #[arg(long, value_enum, default_value_t = ModeName::Serial)]
     mode: ModeName,
-    /// Number of processing elements, with --comm threads [default: 2 in parallel modes]
+    /// Number of processing elements, with --comm threads or nccl [default: 2 in parallel modes]
     #[arg(long, value_name = "P")]
     pes: Option<usize>,
     /// What processing elements are
@@ -180,6 +180,8 @@ enum CommName {
     Threads,
     /// Processes started by mpirun
     Mpi,
+    /// Threads with a GPU each, which exchange by NCCL; with --device cuda
+    Nccl,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -383,37 +385,95 @@ pub(super) fn load(data: &str, split: Option<usize>, dtype: Option<FeatureDtype>
 }
 
 pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
-    on_device!(global.device, f32, device => run_on(&device, global, args))
+    match args.comm {
+        CommName::Nccl => run_nccl(global, args),
+        CommName::Threads | CommName::Mpi => {
+            on_device!(global.device, f32, device => run_on(&device, global, args))
+        }
+    }
 }
 
-fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &TrainArgs) -> Result<ExitCode> {
-    let dataset = Arc::new(load(&args.data, args.split, args.feature_dtype)?);
+/// How processing elements share batches; `None` if there is one only.
+fn parallel(args: &TrainArgs) -> Result<Option<ParallelConfig>> {
     let mode = match args.mode {
         ModeName::Serial => {
             if args.pes.is_some_and(|pes| pes != 1) || args.comm != CommName::Threads {
                 let expected = "independent or cooperative with --pes or --comm";
                 return Err(Error::invalid("--mode", "serial", expected));
             }
-            let outcome = fit(trainer(device, global, args, &dataset)?, global, args, true)?;
-            return report(global, args, &dataset, &outcome);
+            return Ok(None);
         }
         ModeName::Independent => ParallelMode::Independent,
         ModeName::Cooperative => ParallelMode::Cooperative,
     };
-    let parallel = ParallelConfig { mode, partition: args.partition };
-    let one = |communicator: Communicator| {
-        let rank = communicator.rank();
-        let trainer = trainer(device, global, args, &dataset)?.join(parallel, communicator)?;
-        fit(trainer, global, args, rank == 0).map(|outcome| (rank, outcome))
+    Ok(Some(ParallelConfig { mode, partition: args.partition }))
+}
+
+fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+    let parallel = parallel(args)?;
+    let dataset = Arc::new(load(&args.data, args.split, args.feature_dtype)?);
+    let Some(parallel) = parallel else {
+        let outcome = fit(trainer(device, global, args, &dataset)?, global, args, true)?;
+        return report(global, args, &dataset, &outcome);
     };
+    let one = |communicator| fit_together(device, global, args, &dataset, parallel, communicator);
     let outcomes = match args.comm {
-        CommName::Threads => threads::run(args.pes.unwrap_or(2), one)?,
         CommName::Mpi => run_mpi(args, one)?,
+        _ => threads::run(args.pes.unwrap_or(2), one)?,
     };
-    for (rank, outcome) in outcomes {
-        if rank == 0 {
-            report(global, args, &dataset, &outcome)?;
-        }
+    report_first(global, args, &dataset, &outcomes)
+}
+
+#[cfg(feature = "cuda")]
+fn run_nccl(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+    use super::device::DeviceName;
+    let refused = match global.device {
+        DeviceName::Cuda(0) => None,
+        DeviceName::Cuda(ordinal) => Some(format!("cuda:{ordinal}")),
+        DeviceName::Cpu => Some("cpu".to_owned()),
+    };
+    if let Some(device) = refused {
+        let expected = "cuda with --comm nccl, whose processing elements have the GPUs from number 0 on";
+        return Err(Error::invalid("--device", device, expected));
+    }
+    let parallel = parallel(args)?;
+    let dataset = Arc::new(load(&args.data, args.split, args.feature_dtype)?);
+    let Some(parallel) = parallel else { unreachable!("serial mode goes with --comm threads only") };
+    let outcomes = crate::comm::nccl::run(args.pes.unwrap_or(2), |communicator, device| {
+        fit_together(&device, global, args, &dataset, parallel, communicator)
+    })?;
+    report_first(global, args, &dataset, &outcomes)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn run_nccl(_: &Global, _: &TrainArgs) -> Result<ExitCode> {
+    let remedy = "build with the feature `cuda`".to_owned();
+    Err(Error::Unavailable { what: "--comm nccl".to_owned(), remedy })
+}
+
+/// Trains as one of several processing elements: its rank and outcome.
+fn fit_together<D: Device<Scalar = f32>>(
+    device: &D,
+    global: &Global,
+    args: &TrainArgs,
+    dataset: &Arc<Dataset>,
+    parallel: ParallelConfig,
+    communicator: Communicator,
+) -> Result<(usize, Outcome)> {
+    let rank = communicator.rank();
+    let trainer = trainer(device, global, args, dataset)?.join(parallel, communicator)?;
+    fit(trainer, global, args, rank == 0).map(|outcome| (rank, outcome))
+}
+
+/// Reports the outcome of processing element 0, if it is among these.
+fn report_first(
+    global: &Global,
+    args: &TrainArgs,
+    dataset: &Dataset,
+    outcomes: &[(usize, Outcome)],
+) -> Result<ExitCode> {
+    if let Some((_, outcome)) = outcomes.iter().find(|(rank, _)| *rank == 0) {
+        report(global, args, dataset, outcome)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,9 @@
 //! Communication between processing elements (PEs): all-to-all exchange, sums over all, broadcast.
 //!
 //! A [`Communicator`] is one PE's handle. All PEs call the same collectives in the same order; what is sent is plain
-//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process, or
-//! the processes of an MPI job (`mpi`, with the feature of that name).
+//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process, the
+//! processes of an MPI job (`mpi`, with the feature of that name), or threads with a GPU each and NCCL between these
+//! (`nccl`, with the feature `cuda`).
 //!
 //! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
 //! leaves, or calls another collective or another size than its peers makes every waiting one return
@@ -24,6 +25,8 @@
 mod communicator;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(feature = "cuda")]
+pub mod nccl;
 mod reduce;
 mod rendezvous;
 mod signature;
@@ -139,6 +142,12 @@ fn total(array: &'static str, counts: &[usize]) -> Result<usize> {
 /// Splits `slice` into parts that follow each other, and are as long as `lengths` says.
 fn parts<T>(mut slice: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
     lengths.map(|len| slice.split_off_mut(..len).expect("lengths that were checked")).collect()
+}
+
+/// As [`parts`], of what is sent.
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+fn sent_parts<'a>(mut slice: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
+    lengths.iter().map(|&len| slice.split_off(..len).expect("lengths that were checked")).collect()
 }
 
 /// `Ok` if `root` is a PE.

@@ -17,10 +17,11 @@ use mpi::traits::{
     Communicator as _, CommunicatorCollectives as _, Destination as _, Root as _, Source as _,
 };
 
-use crate::comm::reduce::{accumulate, larger, share};
+use crate::comm::reduce::{larger, reduce_by_exchanges};
 use crate::comm::signature::{Call, Kind, Mismatch, blame, odd_one};
 use crate::comm::{
     Communicator, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root, panicked, parts,
+    sent_parts,
 };
 use crate::device::Element;
 use crate::error::{Error, Result};
@@ -150,10 +151,10 @@ impl MpiTransport {
         }
     }
 
-    /// Sends `send(q)` to each PE `q`, and fills `receive[q]` from it. The lengths were agreed on.
-    fn exchange<'a>(&self, send: impl Fn(usize) -> &'a [u8], mut receive: Vec<&'a mut [u8]>) {
+    /// Sends `send[q]` to each PE `q`, and fills `receive[q]` from it. The lengths were agreed on.
+    fn exchange(&self, send: &[&[u8]], mut receive: Vec<&mut [u8]>) {
         let (rank, size) = (self.rank, self.size);
-        receive[rank].copy_from_slice(send(rank));
+        receive[rank].copy_from_slice(send[rank]);
         let limit = self.session.max_message_bytes;
         mpi::request::multiple_scope(2 * size, |scope, requests| {
             for (from, part) in receive.into_iter().enumerate().filter(|(from, _)| *from != rank) {
@@ -165,7 +166,7 @@ impl MpiTransport {
             // Each begins with the next, so that not all send to the same PE at once.
             for to in (rank + 1..size).chain(0..rank) {
                 let process = self.mpi().process_at_rank(to as i32);
-                for message in send(to).chunks(limit) {
+                for message in send[to].chunks(limit) {
                     requests.add(process.immediate_send(scope, message));
                 }
             }
@@ -173,8 +174,7 @@ impl MpiTransport {
         });
     }
 
-    /// Each PE adds up its share of all PEs' values, in rank order, and sends it to all: the same bits as between
-    /// threads. MPI's own reduction may add up in another order.
+    /// The same bits as between threads: MPI's own reduction may add up in another order.
     fn reduce<T: Element>(
         &self,
         kind: Kind,
@@ -182,24 +182,11 @@ impl MpiTransport {
         combine: impl Fn(T, T) -> T + Copy,
     ) -> Result<()> {
         let _turn = self.turn()?;
-        let (len, size) = (values.len(), self.size);
-        self.agree(Call::reduce(kind, len))?;
-        let share_of = |rank| share(len, size, rank);
-        let mine = share_of(self.rank).len();
-        let mut shares = vec![T::zeroed(); size * mine];
-        let receive = parts(bytemuck::cast_slice_mut(&mut shares), (0..size).map(|_| mine * size_of::<T>()));
-        self.exchange(|to| bytemuck::cast_slice(&values[share_of(to)]), receive);
-        let (total, others) = shares.split_at_mut(mine);
-        // Without a share there is nothing to add up.
-        for other in others.chunks_exact(mine.max(1)) {
-            accumulate(total, other, combine);
-        }
-        let receive = parts(
-            bytemuck::cast_slice_mut(values),
-            (0..size).map(|rank| share_of(rank).len() * size_of::<T>()),
-        );
-        self.exchange(|_| bytemuck::cast_slice(total), receive);
-        Ok(())
+        self.agree(Call::reduce(kind, values.len()))?;
+        reduce_by_exchanges(self.rank, self.size, values, combine, |send, receive| {
+            self.exchange(send, receive);
+            Ok(())
+        })
     }
 
     /// Tells the others that no collective follows: an error on all PEs if one calls some.
@@ -242,12 +229,7 @@ impl Transport for MpiTransport {
         let _turn = self.turn()?;
         let sequence = self.agree(Call::new(Kind::AllToAll))?;
         self.agree_on_counts(sequence, send_bytes, receive_bytes)?;
-        let mut rest = send;
-        // The lengths were checked.
-        let part = |&bytes: &usize| rest.split_off(..bytes).unwrap_or_default();
-        let send: Vec<&[u8]> = send_bytes.iter().map(part).collect();
-        let receive = parts(receive, receive_bytes.iter().copied());
-        self.exchange(|to| send[to], receive);
+        self.exchange(&sent_parts(send, send_bytes), parts(receive, receive_bytes.iter().copied()));
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// One PE's end of an exchange between threads. Dropped while others wait for it, it makes them fail.
 pub struct ThreadTransport {
-    group: Arc<Group>,
+    pub(super) group: Arc<Group>,
     rank: usize,
     turn: Turn,
 }
@@ -34,8 +34,16 @@ impl ThreadTransport {
         ThreadTransport { group: group.clone(), rank, turn: Turn::default() }
     }
 
-    fn turn(&self) -> Result<TurnGuard<'_>> {
+    pub(super) fn turn(&self) -> Result<TurnGuard<'_>> {
         self.turn.take().ok_or_else(|| self.group.job().fail(self.rank, TWO_THREADS))
+    }
+
+    /// [`duplicate`](Transport::duplicate), by its type.
+    pub(super) fn duplicate_threads(&self) -> Result<Self> {
+        let _turn = self.turn()?;
+        let inside = self.meet(Kind::Duplicate)?;
+        let Some(group) = &inside.meeting().duplicate else { unreachable!("it was made for this call") };
+        Ok(ThreadTransport::new(group, self.rank))
     }
 
     /// A collective without data.
@@ -107,10 +115,7 @@ impl Transport for ThreadTransport {
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Transport>> {
-        let _turn = self.turn()?;
-        let inside = self.meet(Kind::Duplicate)?;
-        let Some(group) = &inside.meeting().duplicate else { unreachable!("it was made for this call") };
-        Ok(Arc::new(ThreadTransport::new(group, self.rank)))
+        Ok(Arc::new(self.duplicate_threads()?))
     }
 
     fn all_to_all_v(
@@ -217,6 +222,14 @@ fn transports(n_pes: usize) -> Result<(Arc<Job>, Vec<Arc<ThreadTransport>>)> {
 /// # Ok::<(), cohop::Error>(())
 /// ```
 pub fn run<T: Send>(n_pes: usize, body: impl Fn(Communicator) -> Result<T> + Sync) -> Result<Vec<T>> {
+    run_over(n_pes, |transport| body(Communicator::new(transport)))
+}
+
+/// [`run`] for those who do more with the transport.
+pub(super) fn run_over<T: Send>(
+    n_pes: usize,
+    body: impl Fn(Arc<ThreadTransport>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let (job, transports) = transports(n_pes)?;
     let (job, body) = (&*job, &body);
     let results: Vec<Result<T>> = std::thread::scope(|scope| {
@@ -248,13 +261,13 @@ pub fn run<T: Send>(n_pes: usize, body: impl Fn(Communicator) -> Result<T> + Syn
 fn run_one<T>(
     job: &Job,
     transport: Arc<ThreadTransport>,
-    body: &impl Fn(Communicator) -> Result<T>,
+    body: &impl Fn(Arc<ThreadTransport>) -> Result<T>,
 ) -> Result<T> {
     let rank = transport.rank;
     // `transport` stays, so that a panic does not drop the last handle before its message is known.
-    let communicator = Communicator::new(transport.clone());
-    let result = catch_unwind(AssertUnwindSafe(|| body(communicator)))
-        .unwrap_or_else(|panic| Err(panicked(rank, &*panic)));
+    let handle = transport.clone();
+    let result =
+        catch_unwind(AssertUnwindSafe(|| body(handle))).unwrap_or_else(|panic| Err(panicked(rank, &*panic)));
     match &result {
         Ok(_) => job.leave(rank),
         Err(Error::Communication { rank: origin, problem }) if *origin == rank => {
