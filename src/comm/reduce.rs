@@ -3,7 +3,11 @@
 use std::ops::Range;
 
 #[cfg(any(test, feature = "cuda", feature = "mpi"))]
-use crate::{comm::parts, device::Element, error::Result};
+use crate::comm::parts;
+#[cfg(any(test, feature = "cuda", feature = "mpi"))]
+use crate::device::Element;
+#[cfg(any(test, feature = "cuda", feature = "mpi"))]
+use crate::error::Result;
 
 /// What PE `rank` of `n_pes` adds up of `len` elements: the shares follow each other and differ by one at most.
 pub(super) fn share(len: usize, n_pes: usize, rank: usize) -> Range<usize> {
