@@ -37,9 +37,11 @@ struct Selection {
 __device__ inline void find_digit(SelectMemory* memory, uint32_t wanted) {
   constexpr int EACH = DIGITS / 32;
   const unsigned lane = threadIdx.x % 32;
-  unsigned counts[EACH], sum = 0;
+  // Read again by the lane that finds the digit: an array of its own would lie in local memory.
+  const unsigned* counts = memory->histogram + lane * EACH;
+  unsigned sum = 0;
 #pragma unroll
-  for (int i = 0; i < EACH; i++) sum += counts[i] = memory->histogram[lane * EACH + i];
+  for (int i = 0; i < EACH; i++) sum += counts[i];
   unsigned through = sum;
 #pragma unroll
   for (int offset = 1; offset < 32; offset *= 2) {
