@@ -56,7 +56,7 @@ macro_rules! faults {
 faults! {
     missing_barrier_after_initialisation: WrongResults, WrongResults, Error("nothing has written");
     missing_barrier_before_reading: WrongResults, WrongResults, Error("nothing has written");
-    missing_barrier_before_overwriting: WrongResults, WrongResults, Error("not ordered after the read");
+    missing_barrier_before_overwriting: WrongResults, WrongResults, Error("race on shared memory");
     missing_syncwarp: WrongResults, WrongResults, Error("nothing has written");
     shuffle_as_syncwarp: Hardly, Hardly, Error("not ordered after the write");
     non_atomic_update: Hardly, Hardly, Error("not ordered after the write");
