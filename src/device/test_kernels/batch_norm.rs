@@ -41,7 +41,7 @@ fn check_batch_norm<D: BatchNorm>(device: &D, rows: usize, cols: usize, times: u
         .normalize(x_on, mean_on.view(), inverse_on.view(), gain_on.view(), bias_on.view(), matrix)
         .unwrap();
     let expected: Vec<f64> = (0..x.len()).map(|k| standard(k) * gain[k % cols] + bias[k % cols]).collect();
-    Expected { magnitudes: vec![3.0; x.len()], values: expected }.check(&out.read(), false);
+    Expected::scaled(expected, vec![3.0; x.len()]).check(&out.read(), false);
 
     let (mut dgain, mut dbias) = (Guarded::poisoned(device, cols), Guarded::poisoned(device, cols));
     let (mean_view, inverse_view) = (mean_on.view(), inverse_on.view());
@@ -87,7 +87,7 @@ fn check_batch_norm<D: BatchNorm>(device: &D, rows: usize, cols: usize, times: u
         gain[c] * inverse_std[c] * (dout[k] - share(dbias[c]) - standard(k) * share(dgain[c]))
     };
     let values: Vec<f64> = (0..x.len()).map(gradient).collect();
-    Expected { magnitudes: vec![4.0; x.len()], values }.check(&dx.read(), false);
+    Expected::scaled(values, vec![4.0; x.len()]).check(&dx.read(), false);
 }
 
 fn batch_norm<D: BatchNorm>(device: &D) {

@@ -68,7 +68,7 @@ fn add_bias_activate<D: Elementwise>(device: &D) {
             let bias = if with_bias { bias[k % cols].widen_f64() } else { 0.0 };
             naive_activate(activation, x.widen_f64() + bias)
         });
-        Expected { values: expected.collect(), magnitudes: vec![2.0; rows * cols] }.check(&out.read(), false);
+        Expected::scaled(expected.collect(), vec![2.0; rows * cols]).check(&out.read(), false);
     });
 }
 
@@ -88,7 +88,7 @@ fn activate_backward<D: Elementwise>(device: &D) {
             };
             slope * dx.widen_f64()
         });
-        Expected { values: expected.collect(), magnitudes: vec![1.0; len] }.check(&out.read(), false);
+        Expected::scaled(expected.collect(), vec![1.0; len]).check(&out.read(), false);
     });
 }
 

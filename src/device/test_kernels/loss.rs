@@ -42,7 +42,7 @@ fn check_nll<D: Loss>(device: &D, n: usize, n_class: usize, scale: f64, seed: u6
         .unwrap();
     let check = |expected: Vec<f64>, magnitude: f64, actual: Vec<D::Scalar>| {
         let magnitudes = vec![magnitude; expected.len()];
-        Expected { values: expected, magnitudes }.check(&actual, false);
+        Expected::scaled(expected, magnitudes).check(&actual, false);
     };
     check(lse, scale, lse_out.read());
     check(loss, 2.0 * scale, loss_out.read());

@@ -208,30 +208,50 @@ fn to_f64<S: Scalar>(values: &[S]) -> Vec<f64> {
 struct Expected {
     values: Vec<f64>,
     magnitudes: Vec<f64>,
+    /// What the values lack to be exact sums.
+    rounded: Vec<f64>,
+    /// Numbers of terms added: rounding of a running sum of n terms grows with √n.
+    terms: Vec<f64>,
 }
 
 impl Expected {
     /// Starts from what an output held.
     fn from(values: Vec<f64>) -> Self {
-        Expected { magnitudes: values.iter().map(|v| v.abs()).collect(), values }
+        let magnitudes = values.iter().map(|v| v.abs()).collect();
+        Expected::scaled(values, magnitudes)
+    }
+
+    /// Values whose rounding scales with `magnitudes`.
+    fn scaled(values: Vec<f64>, magnitudes: Vec<f64>) -> Self {
+        let zeros = vec![0.0; values.len()];
+        Expected { rounded: zeros.clone(), terms: zeros, values, magnitudes }
     }
 
     fn zeros(len: usize) -> Self {
         Expected::from(vec![0.0; len])
     }
 
+    /// Adds, and keeps what rounding takes away (Knuth's two-sum): a sum in f64 of a long row must be better than the
+    /// kernel's.
     fn add(&mut self, i: usize, term: f64) {
-        self.values[i] += term;
+        let before = self.values[i];
+        let sum = before + term;
+        let other = sum - before;
+        self.rounded[i] += (before - (sum - other)) + (term - other);
+        self.values[i] = sum;
         self.magnitudes[i] += term.abs();
+        self.terms[i] += 1.0;
     }
 
     /// Panics unless all values agree up to rounding; or exactly, where arithmetic in integers makes that so.
     #[track_caller]
     fn check<S: Scalar>(&self, actual: &[S], exact: bool) {
         assert_eq!(actual.len(), self.values.len());
-        let relative = if exact { 0.0 } else { 256.0 * S::epsilon().widen_f64() };
-        for (i, (&actual, expected)) in actual.iter().zip(&self.values).enumerate() {
+        let epsilon = if exact { 0.0 } else { S::epsilon().widen_f64() };
+        let exact_values = self.values.iter().zip(&self.rounded).map(|(value, rounded)| value + rounded);
+        for (i, (&actual, expected)) in actual.iter().zip(exact_values).enumerate() {
             let difference = (actual.widen_f64() - expected).abs();
+            let relative = epsilon * (2.0 * self.terms[i].sqrt()).max(64.0);
             let tolerance = relative * (self.magnitudes[i] + expected.abs());
             // Written so that a NaN fails.
             assert!(

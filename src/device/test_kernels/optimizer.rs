@@ -52,7 +52,7 @@ fn adam<D: Optimizer>(device: &D) {
             }
             (m, v) = (m_on.read(), v_on.read());
             let check = |values: Vec<f64>, magnitude: f64, actual: &[D::Scalar]| {
-                Expected { magnitudes: vec![magnitude; len], values }.check(actual, false);
+                Expected::scaled(values, vec![magnitude; len]).check(actual, false);
             };
             check(m64, 1.0, &m);
             check(v64, 1.0, &v);
@@ -78,11 +78,11 @@ fn sgd<D: Optimizer>(device: &D) {
             momentum * velocity[i].widen_f64() + grad[i].widen_f64() + weight_decay * parameter[i].widen_f64()
         };
         let values = (0..len).map(|i| parameter[i].widen_f64() - lr * new_velocity(i)).collect();
-        Expected { magnitudes: vec![2.0; len], values }.check(&parameter_on.read(), false);
+        Expected::scaled(values, vec![2.0; len]).check(&parameter_on.read(), false);
         if momentum == 0.0 {
             assert_eq!(to_f64(&velocity_on.read()), to_f64(&velocity));
         } else {
-            Expected { magnitudes: vec![2.0; len], values: (0..len).map(new_velocity).collect() }
+            Expected::scaled((0..len).map(new_velocity).collect(), vec![2.0; len])
                 .check(&velocity_on.read(), false);
         }
     });
