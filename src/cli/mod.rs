@@ -1,9 +1,10 @@
-//! The command line: `cohop train | infer | info | study | gradcheck`.
+//! The command line: `cohop train | infer | info | generate | study | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
 //! Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
 mod device;
+mod generate;
 mod gradcheck;
 mod infer;
 mod info;
@@ -58,6 +59,7 @@ enum Command {
     Train(Box<train::TrainArgs>),
     Infer(infer::InferArgs),
     Info(info::InfoArgs),
+    Generate(generate::GenerateArgs),
     Study(Box<study::StudyArgs>),
     Gradcheck(gradcheck::GradcheckArgs),
 }
@@ -92,6 +94,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Train(args) => train::run(&cli.global, args),
         Command::Infer(args) => infer::run(&cli.global, args),
         Command::Info(args) => info::run(&cli.global, args),
+        Command::Generate(args) => generate::run(&cli.global, args),
         Command::Study(args) => study::run(&cli.global, args),
         Command::Gradcheck(args) => gradcheck::run(&cli.global, args),
     }

@@ -18,12 +18,14 @@ use crate::sample::SamplerConfig;
 /// One processing element's part of a minibatch that all sample together.
 #[derive(Debug)]
 pub struct CooperativeBatch<S: Scalar> {
-    /// The seed vertices that this PE owns, each once, in order of first occurrence.
+    /// The seed vertices that this PE owns, each once, in order of first occurrence in the lists of PE 0, PE 1, …
     pub seeds: Vec<u32>,
     /// In model order. The destinations of each are owned by this PE; its sources by any.
     pub blocks: Vec<Arc<Block<Cpu<S>>>>,
     /// In model order: how each block's source rows come from their owners.
     pub plans: Vec<ExchangePlan<Cpu<S>>>,
+    /// How rows of the owners' `seeds`, such as predictions, come to who gave the seeds, in the order given.
+    pub seed_plan: ExchangePlan<Cpu<S>>,
     /// Owned vertices whose input rows some PE needs: the rows that the first plan sends from.
     pub input_vertices: Vec<u32>,
 }
@@ -66,26 +68,22 @@ impl<S: Scalar> CooperativeSampler<S> {
         &self.shard
     }
 
-    /// Samples minibatch number `batch` around `seeds`, which all PEs give alike; each takes those that it owns. The
-    /// union over PEs of what is sampled is the block that [`Sampler`](crate::sample::Sampler) would sample alone, vertex
-    /// for vertex and edge for edge. Collective.
+    /// Samples minibatch number `batch` around the seeds of all PEs. Each gives some, of any owner; they go to their
+    /// owners, which take each once, whoever gave it and how often. The union over PEs of what is sampled is the block
+    /// that [`Sampler`](crate::sample::Sampler) would sample alone, vertex for vertex and edge for edge. Collective.
     pub fn sample(&self, seeds: &[u32], batch: u64) -> Result<CooperativeBatch<S>> {
-        let partition = self.shard.partition();
+        let n_vertices = self.shard.partition().n_vertices();
+        if let Some(position) = seeds.iter().position(|&seed| seed as usize >= n_vertices) {
+            return Err(Error::IndexOutOfRange {
+                array: "seeds",
+                position: position as u64,
+                value: seeds[position].into(),
+                limit: n_vertices as u64,
+            });
+        }
         let mut position_of = RowOf::new(&self.shard);
         let mut owned = Vec::new();
-        for (position, &seed) in seeds.iter().enumerate() {
-            if seed as usize >= partition.n_vertices() {
-                return Err(Error::IndexOutOfRange {
-                    array: "seeds",
-                    position: position as u64,
-                    value: seed.into(),
-                    limit: partition.n_vertices() as u64,
-                });
-            }
-            if partition.owner(seed) == self.shard.pe() {
-                position_of.position(seed, &mut owned);
-            }
-        }
+        let seed_plan = self.plan(seeds, &mut owned, &mut position_of)?;
         let n_seeds = owned.len();
         let variates = Variates::new(self.config.seed, batch, self.config.kappa);
         let n_layers = self.config.fanouts.0.len();
@@ -105,7 +103,7 @@ impl<S: Scalar> CooperativeSampler<S> {
         blocks.reverse();
         plans.reverse();
         let seeds = owned[..n_seeds].to_vec();
-        Ok(CooperativeBatch { seeds, blocks, plans, input_vertices: owned })
+        Ok(CooperativeBatch { seeds, blocks, plans, seed_plan, input_vertices: owned })
     }
 
     fn sample_layer(

@@ -1,17 +1,16 @@
-//! Built-in data sets: made from a seed, nothing to download.
+//! The built-in data set `sbm`, whose Bayes rates are known.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Dataset, Features, Split};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Rmat, Sbm};
-use crate::rng::{Purpose, bounded, normal, shuffle};
+use crate::graph::Sbm;
+use crate::rng::{Purpose, normal, shuffle};
 
 /// Streams of the draws beside those of the graphs.
 const MEANS: u64 = Purpose::Features.stream(0);
-const NOISE: u64 = Purpose::Features.stream(1);
-const RANDOM_LABELS: u64 = Purpose::Features.stream(2);
+pub(super) const NOISE: u64 = Purpose::Features.stream(1);
 const SPLIT: u64 = Purpose::Split.stream(0);
 
 /// A graph with communities whose members have alike features: the built-in set `sbm`.
@@ -156,44 +155,7 @@ impl SbmData {
     }
 }
 
-/// A skewed graph with random features and labels, to measure speed with: the built-in set `rmat`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RmatData {
-    /// The graph's model.
-    pub graph: Rmat,
-    /// Number of feature columns, standard normal.
-    pub dim: usize,
-    /// Number of classes; labels are random and cannot be learnt.
-    pub n_classes: usize,
-}
-
-impl Default for RmatData {
-    fn default() -> Self {
-        RmatData { graph: Rmat::graph500(15, 16, 0), dim: 64, n_classes: 16 }
-    }
-}
-
-impl RmatData {
-    /// Makes the data set: a tenth of the vertices to train on, a tenth to validate, a fifth to test.
-    pub fn generate(&self) -> Result<Dataset> {
-        if self.n_classes == 0 || i32::try_from(self.n_classes).is_err() {
-            return Err(Error::invalid("n_classes", self.n_classes, "1 to 2147483647"));
-        }
-        let seed = self.graph.seed;
-        let graph: Graph = self.graph.generate()?;
-        let n = graph.n_vertices();
-        let len = feature_len(n, self.dim)?;
-        let data: Vec<f32> = (0..len).into_par_iter().map(|i| normal(seed, NOISE, i as u64) as f32).collect();
-        let labels: Vec<i32> = (0..n as u64)
-            .into_par_iter()
-            .map(|v| bounded(seed, RANDOM_LABELS, v, self.n_classes as u64) as i32)
-            .collect();
-        let features = Features::dense(data, n, self.dim)?;
-        Dataset::new("rmat", graph, features, labels, self.n_classes, random_split(n, seed))
-    }
-}
-
-fn feature_len(n: usize, dim: usize) -> Result<usize> {
+pub(super) fn feature_len(n: usize, dim: usize) -> Result<usize> {
     let limit = isize::MAX as u64 / 4;
     match n.checked_mul(dim) {
         Some(len) if len as u64 <= limit => Ok(len),
@@ -205,7 +167,7 @@ fn feature_len(n: usize, dim: usize) -> Result<usize> {
 }
 
 /// A tenth, a tenth and a fifth of all vertices, each part ascending.
-fn random_split(n: usize, seed: u64) -> Split {
+pub(super) fn random_split(n: usize, seed: u64) -> Split {
     let mut order: Vec<u32> = (0..n as u32).collect();
     shuffle(seed, SPLIT, &mut order);
     let take = |from: usize, to: usize| {

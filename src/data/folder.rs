@@ -28,7 +28,7 @@ impl Source for FolderSource {
     }
 }
 
-fn array_path(folder: &Path, name: &str) -> PathBuf {
+pub(super) fn array_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(name).with_extension("npy")
 }
 
@@ -89,14 +89,7 @@ impl Dataset {
     pub fn write(&self, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
         self.validate()?;
-        std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
-        let older = ARRAYS.iter().map(|name| array_path(folder, name)).chain([folder.join("meta.json")]);
-        for path in older {
-            match std::fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(path, e)),
-                _ => {}
-            }
-        }
+        clear(folder)?;
         let file = |name: &str| array_path(folder, name);
         let graph = &self.graph;
         npy::write(&file("indptr"), Dtype::U64, &[graph.indptr().len()], graph.indptr())?;
@@ -133,7 +126,7 @@ impl Dataset {
         if let Some(types) = &self.vertex_type {
             npy::write(&file("vertex_type"), Dtype::U16, &[types.len()], types)?;
         }
-        self.write_meta(&folder.join("meta.json"))
+        self.write_meta(folder)
     }
 
     /// `[n_splits, n_vertices]`: one part of every split.
@@ -146,7 +139,7 @@ impl Dataset {
         masks
     }
 
-    fn write_meta(&self, path: &Path) -> Result<()> {
+    fn write_meta(&self, folder: &Path) -> Result<()> {
         let meta = Meta {
             name: Some(self.name.clone()),
             n_classes: Some(self.n_classes),
@@ -154,7 +147,25 @@ impl Dataset {
             feature_dtype: self.features.dtype(),
             feature_dim: (!self.features.is_none()).then(|| self.features.dim()),
         };
-        let text = serde_json::to_string_pretty(&meta).map_err(|e| Error::format(path, e))?;
-        std::fs::write(path, text + "\n").map_err(|e| Error::io(path, e))
+        write_meta(folder, &meta)
     }
+}
+
+/// Makes an empty folder for a data set, or removes one from it.
+pub(super) fn clear(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    let older = ARRAYS.iter().map(|name| array_path(folder, name)).chain([folder.join("meta.json")]);
+    for path in older {
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(path, e)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn write_meta(folder: &Path, meta: &Meta) -> Result<()> {
+    let path = folder.join("meta.json");
+    let text = serde_json::to_string_pretty(meta).map_err(|e| Error::format(&path, e))?;
+    std::fs::write(&path, text + "\n").map_err(|e| Error::io(path, e))
 }

@@ -19,11 +19,13 @@ mod info;
 mod load;
 mod npy;
 mod npz;
+mod rmat;
 
-pub use builtin::{RmatData, SbmData, SbmReference};
+pub use builtin::{SbmData, SbmReference};
 pub use features::{Dense, FeatureDtype, Features, SparseFeatures};
 pub use info::{FeatureSummary, Summary};
 pub use load::{LoadOptions, load, load_with};
+pub use rmat::RmatData;
 
 /// The largest number of classes: more is taken for a damaged file.
 pub const MAX_CLASSES: usize = 1 << 24;

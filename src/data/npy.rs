@@ -3,7 +3,7 @@
 //! Version 1.0 to 3.0, little-endian plain dtypes, C order. The data is used as it lies in the file wherever the type
 //! fits.
 
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use half::f16;
@@ -342,19 +342,69 @@ pub(super) fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize]
     debug_assert_eq!(shape.iter().product::<usize>(), data.len());
     let inner = || -> std::io::Result<()> {
         let mut file = BufWriter::new(std::fs::File::create(path)?);
-        file.write_all(&header_bytes(dtype, shape))?;
+        file.write_all(&header_bytes(dtype, shape, 0))?;
         file.write_all(bytemuck::cast_slice(data))?;
         file.into_inner().map_err(|e| e.into_error())?.sync_all()
     };
     inner().map_err(|e| Error::io(path, e))
 }
 
-fn header_bytes(dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+/// Writes a `.npy` file piece by piece.
+pub(super) struct Writer {
+    path: PathBuf,
+    file: BufWriter<std::fs::File>,
+    dtype: Dtype,
+    cols: Option<usize>,
+    header_len: usize,
+    n_written: usize,
+}
+
+impl Writer {
+    /// For a vector, or for rows of `cols` elements.
+    pub(super) fn create(path: &Path, dtype: Dtype, cols: Option<usize>) -> Result<Self> {
+        let header = header_bytes(dtype, &shape(usize::MAX, cols), 0);
+        let create = || -> std::io::Result<_> {
+            let mut file = BufWriter::new(std::fs::File::create(path)?);
+            file.write_all(&header)?;
+            Ok(file)
+        };
+        let file = create().map_err(|e| Error::io(path, e))?;
+        Ok(Writer { path: path.to_owned(), file, dtype, cols, header_len: header.len(), n_written: 0 })
+    }
+
+    pub(super) fn write<T: bytemuck::Pod>(&mut self, data: &[T]) -> Result<()> {
+        debug_assert_eq!(size_of::<T>(), self.dtype.bytes());
+        self.n_written += data.len();
+        self.file.write_all(bytemuck::cast_slice(data)).map_err(|e| Error::io(&self.path, e))
+    }
+
+    /// Writes the header, now that the length is known.
+    pub(super) fn finish(self) -> Result<()> {
+        let n_rows = self.cols.map_or(self.n_written, |cols| self.n_written.checked_div(cols).unwrap_or(0));
+        let header = header_bytes(self.dtype, &shape(n_rows, self.cols), self.header_len);
+        debug_assert_eq!(header.len(), self.header_len);
+        let finish = || -> std::io::Result<()> {
+            let mut file = self.file.into_inner().map_err(|e| e.into_error())?;
+            file.rewind()?;
+            file.write_all(&header)?;
+            file.sync_all()
+        };
+        finish().map_err(|e| Error::io(self.path, e))
+    }
+}
+
+fn shape(n: usize, cols: Option<usize>) -> Vec<usize> {
+    std::iter::once(n).chain(cols).collect()
+}
+
+/// The header, padded to `at_least` bytes.
+fn header_bytes(dtype: Dtype, shape: &[usize], at_least: usize) -> Vec<u8> {
     let dims: String = shape.iter().map(|n| format!("{n}, ")).collect();
     let mut text =
         format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", dtype.name(), dims.trim_end());
     let unpadded = MAGIC.len() + 4 + text.len() + 1;
-    text.push_str(&" ".repeat(unpadded.next_multiple_of(ALIGNMENT) - unpadded));
+    let padded = unpadded.max(at_least).next_multiple_of(ALIGNMENT);
+    text.push_str(&" ".repeat(padded - unpadded));
     text.push('\n');
     let mut bytes = MAGIC.to_vec();
     bytes.extend([1, 0]);

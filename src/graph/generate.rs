@@ -27,8 +27,8 @@ mod streams {
 pub struct Rmat {
     /// There are `2^scale` vertices; at most 31.
     pub scale: u32,
-    /// Edges drawn per vertex.
-    pub edge_factor: u64,
+    /// Edges drawn per vertex: `2^scale * edge_factor`, rounded, are drawn in all.
+    pub edge_factor: f64,
     /// Probabilities of the quadrants (source half, destination half): (0, 0), (0, 1), (1, 0), (1, 1). Sum to 1.
     pub quadrants: [f64; 4],
     /// Give the vertices shuffled names: else the busiest have the lowest.
@@ -44,10 +44,10 @@ pub struct Rmat {
 impl Rmat {
     /// The parameters of Graph500: quadrants (0.57, 0.19, 0.19, 0.05), shuffled names; symmetric, without parallel
     /// edges.
-    pub fn graph500(scale: u32, edge_factor: u64, seed: u64) -> Self {
+    pub fn graph500(scale: u32, edge_factor: impl Into<f64>, seed: u64) -> Self {
         Rmat {
             scale,
-            edge_factor,
+            edge_factor: edge_factor.into(),
             quadrants: [0.57, 0.19, 0.19, 0.05],
             shuffle_names: true,
             symmetric: true,
@@ -57,9 +57,30 @@ impl Rmat {
     }
 
     /// Draws the graph. O(edges * scale), 8 bytes an edge beside what [`GraphBuilder`](super::GraphBuilder) takes.
+    /// [`RmatData::write`](crate::data::RmatData::write) draws one larger than memory.
     ///
-    /// Errors: `scale` above 31, quadrants that are negative or do not sum to 1 (within 1e-6).
+    /// Errors: `scale` above 31, quadrants that are negative or do not sum to 1 (within 1e-6), an `edge_factor` that is
+    /// negative or not finite.
     pub fn generate(&self) -> Result<Graph> {
+        let n_edges = usize::try_from(self.check()?).unwrap_or(usize::MAX);
+        let names = self.names();
+        let edges: Vec<(u32, u32)> =
+            (0..n_edges).into_par_iter().map(|i| self.named_edge(i as u64, &names)).collect();
+        let mut graph = Graph::from_edges(self.n_vertices(), &edges)?;
+        drop(edges);
+        if self.symmetric {
+            graph = graph.symmetrize();
+        }
+        if self.deduplicate { graph.deduplicate() } else { Ok(graph) }
+    }
+
+    /// `2^scale`
+    pub(crate) fn n_vertices(&self) -> u64 {
+        1 << self.scale
+    }
+
+    /// The number of edges to draw, if the parameters are valid.
+    pub(crate) fn check(&self) -> Result<u64> {
         if self.scale > 31 {
             return Err(Error::invalid("scale", self.scale, "at most 31"));
         }
@@ -69,25 +90,28 @@ impl Rmat {
             let expected = "four probabilities that sum to 1";
             return Err(Error::invalid("quadrants", format!("{:?}", self.quadrants), expected));
         }
-        let n_vertices = 1u64 << self.scale;
-        let n_edges = edge_count(n_vertices.checked_mul(self.edge_factor))?;
-        let mut names: Vec<u32> = (0..n_vertices as u32).collect();
+        if !(self.edge_factor >= 0.0 && self.edge_factor.is_finite()) {
+            return Err(Error::invalid("edge_factor", self.edge_factor, "a finite number, not negative"));
+        }
+        // Casts saturate.
+        let n_edges = (self.n_vertices() as f64 * self.edge_factor).round() as u64;
+        edge_count(Some(n_edges)).map(|n| n as u64)
+    }
+
+    /// The vertices' names, by place in the model.
+    pub(crate) fn names(&self) -> Vec<u32> {
+        // In u64: 2^32 does not fit.
+        let mut names: Vec<u32> = (0..self.n_vertices()).map(|v| v as u32).collect();
         if self.shuffle_names {
             shuffle(self.seed, streams::VERTEX_NAMES, &mut names);
         }
-        let edges: Vec<(u32, u32)> = (0..n_edges)
-            .into_par_iter()
-            .map(|i| {
-                let (source, destination) = self.edge(i as u64);
-                (names[source as usize], names[destination as usize])
-            })
-            .collect();
-        let mut graph = Graph::from_edges(n_vertices, &edges)?;
-        drop(edges);
-        if self.symmetric {
-            graph = graph.symmetrize();
-        }
-        if self.deduplicate { graph.deduplicate() } else { Ok(graph) }
+        names
+    }
+
+    /// Edge `i` as (source, destination).
+    pub(crate) fn named_edge(&self, i: u64, names: &[u32]) -> (u32, u32) {
+        let (source, destination) = self.edge(i);
+        (names[source as usize], names[destination as usize])
     }
 
     /// Edge `i`, before names are shuffled. A Philox block serves four levels, a word each: the probabilities are

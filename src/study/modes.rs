@@ -232,7 +232,7 @@ fn cooperative(
         let own = CooperativeSampler::new(Cpu::new(), shard, communicator.clone(), sampler.clone(), false)?;
         let one = |(number, seeds): &(u64, Vec<u32>)| {
             communicator.reset_statistics();
-            let batch = own.sample(seeds, *number)?;
+            let batch = own.sample(&seeds[share_of(seeds.len(), rank, partition.n_pes())], *number)?;
             let sample_bytes = communicator.statistics().stage(Stage::Sample).bytes;
             Ok(Counts::cooperative(&batch, rank, sample_bytes))
         };

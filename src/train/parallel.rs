@@ -180,7 +180,9 @@ impl<S: Scalar> Share<S> {
             }
             Share::Cooperative { sampler, preparer, peers } => {
                 let start = Instant::now();
-                let batch = sampler.sample(seeds, number)?;
+                // Each PE sends a part of the seeds, which all know, to their owners.
+                let (rank, n_pes) = (peers.communicator().rank(), peers.communicator().size());
+                let batch = sampler.sample(&seeds[share_of(seeds.len(), rank, n_pes)], number)?;
                 let sample_seconds = start.elapsed().as_secs_f64();
                 let start = Instant::now();
                 let (owned, loaded) = preparer.cached_rows(&batch.input_vertices)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::block::Block;
+use crate::comm::Stage;
 use crate::comm::threads;
 use crate::coop::{CooperativeBatch, CooperativeSampler};
 use crate::device::{Cpu, LaborIterations, Method, Sample};
@@ -60,6 +61,13 @@ fn edges(block: &Block<Cpu<f64>>) -> Edges {
     (0..block.n_dst()).map(row).collect()
 }
 
+/// Every PE gives each third seed, so that some are given by two PEs, some twice by one, and most to other owners.
+fn share(seeds: &[u32], rank: usize, n_pes: usize) -> Vec<u32> {
+    let given = |i: usize| i % n_pes == rank || i % 3 == 0 && (i + 1) % n_pes == rank;
+    let share = (0..seeds.len()).rev().filter(|&i| given(i)).map(|i| seeds[i]);
+    share.clone().chain(share.take(2)).collect()
+}
+
 fn cooperate(
     graph: &Graph,
     partition: Partition,
@@ -70,7 +78,15 @@ fn cooperate(
     let partition = Arc::new(partition);
     threads::run(partition.n_pes(), |communicator| {
         let shard = Arc::new(Shard::new(graph, &partition, communicator.rank())?);
-        CooperativeSampler::new(Cpu::new(), shard, communicator, config.clone(), false)?.sample(seeds, batch)
+        let (rank, peers) = (communicator.rank(), communicator.clone());
+        let seeds = share(seeds, rank, partition.n_pes());
+        let sampler = CooperativeSampler::new(Cpu::new(), shard, communicator, config.clone(), false)?;
+        let sampled = sampler.sample(&seeds, batch)?;
+        // What owners know of seeds comes back to who gave them, in order.
+        let known: Vec<u32> = sampled.input_vertices[..sampled.seed_plan.n_owned()].to_vec();
+        assert_eq!(known, sampled.seeds);
+        assert_eq!(sampled.seed_plan.fetch_values(&peers, Stage::Other, &known)?, seeds);
+        Ok(sampled)
     })
     .unwrap()
 }

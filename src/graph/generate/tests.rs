@@ -59,6 +59,8 @@ fn rmat_options_give_the_sizes_they_promise() {
     assert!(same_graph(&simple.deduplicate().unwrap(), &simple));
     let single = Rmat::graph500(0, 3, 1).generate().unwrap();
     assert_eq!((single.n_vertices(), single.n_edges()), (1, 1), "three self-loops, merged");
+    let half = Rmat { edge_factor: 2.5, ..plain }.generate().unwrap();
+    assert_eq!(half.n_edges(), 2560);
 }
 
 /// χ² with 3 degrees of freedom passes 36 with probability 7.5e-8; ten levels: less than 1e-6 in all.
@@ -197,7 +199,10 @@ fn parameters_out_of_range_are_named() {
 
     let message = |rmat: Rmat| rmat.generate().unwrap_err().to_string();
     assert!(message(Rmat::graph500(32, 1, 0)).starts_with("scale is 32: expected at most 31"));
-    assert!(message(Rmat::graph500(10, u64::MAX, 0)).starts_with("the edge list has"));
+    assert!(message(Rmat::graph500(10, 1e300, 0)).starts_with("the edge list has"));
+    for factor in [-1.0, f64::NAN, f64::INFINITY] {
+        assert!(message(Rmat::graph500(10, factor, 0)).starts_with("edge_factor is "));
+    }
     for quadrants in [[0.5, 0.5, 0.5, 0.5], [1.5, -0.5, 0.0, 0.0], [f64::NAN, 0.0, 0.0, 1.0]] {
         let error = message(Rmat { quadrants, ..Rmat::graph500(4, 1, 0) });
         assert!(error.starts_with("quadrants is ["), "{error}");

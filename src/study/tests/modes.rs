@@ -11,6 +11,7 @@ use crate::rng::Kappa;
 use crate::sample::{Batches, Fanouts, Sampler};
 use crate::study::{LABOR_0, ModesConfig, NEIGHBOR, Spread, modes};
 use crate::tensor::Tensor;
+use crate::train::share_of;
 
 fn total(spreads: &[Spread]) -> Vec<f64> {
     spreads.iter().map(|spread| spread.total).collect()
@@ -78,7 +79,8 @@ fn bytes_are_those_that_a_communicator_counts() {
         let shard = Arc::new(Shard::new(&graph, &partition, communicator.rank())?);
         let own = sampler(NEIGHBOR, &config.fanouts, Kappa::INDEPENDENT, config.seed);
         let sampler = CooperativeSampler::new(cpu.clone(), shard, communicator.clone(), own, false)?;
-        let batch = sampler.sample(epoch.batch(0).1, 0)?;
+        let seeds = epoch.batch(0).1;
+        let batch = sampler.sample(&seeds[share_of(seeds.len(), communicator.rank(), n_pes)], 0)?;
         let peers = Peers::new(&cpu, communicator.clone());
         // In model order: features, then the outputs of two layers.
         for (plan, (width, stage)) in
@@ -87,13 +89,15 @@ fn bytes_are_those_that_a_communicator_counts() {
             plan.fetch(&cpu, &peers, stage, &Tensor::zeros(&cpu, plan.n_owned(), width)?)?;
         }
         let bytes = |stage| communicator.statistics().stage(stage).bytes;
-        Ok([bytes(Stage::Sample), bytes(Stage::Feature), bytes(Stage::Forward)])
+        let seeds_sent = batch.seed_plan.n_received(communicator.rank());
+        Ok([bytes(Stage::Sample), bytes(Stage::Feature), bytes(Stage::Forward), seeds_sent as u64])
     })
     .unwrap();
     let sum = |which: usize| sent.iter().map(|bytes| bytes[which]).sum::<u64>() as f64;
     assert_eq!(row.sample_bytes.total, sum(0));
-    // Four bytes an id, and eight for how many each PE sends each other in each layer.
-    assert_eq!(sum(0), 4.0 * row.exchanged_ids.total + (8 * 3 * n_pes * (n_pes - 1)) as f64);
+    // Four bytes an id, of a seed or a source, and eight for how many each PE sends each other, once for seeds and for
+    // each layer.
+    assert_eq!(sum(0), 4.0 * (sum(3) + row.exchanged_ids.total) + (8 * 4 * n_pes * (n_pes - 1)) as f64);
     assert_eq!(row.feature_bytes.total, sum(1));
     assert_eq!(row.activation_bytes.total, sum(2));
     assert_eq!(row.exchanged_bytes.total, sum(0) + sum(1) + 2.0 * sum(2));

@@ -1,0 +1,295 @@
+//! R-MAT graphs with random features: the built-in data set `rmat`, and folders of any size.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::assemble::Meta;
+use super::builtin::{NOISE, feature_len, random_split};
+use super::folder::{array_path, clear, write_meta};
+use super::npy::{self, Dtype, Writer};
+use super::{Dataset, FeatureDtype, Features};
+use crate::error::{Error, Result};
+use crate::graph::Rmat;
+use crate::rng::{Purpose, bounded, normal};
+
+const RANDOM_LABELS: u64 = Purpose::Features.stream(2);
+/// Edges drawn, and feature elements made, at a time.
+const CHUNK: u64 = 1 << 22;
+/// Bytes of an edge in a file of unsorted ones: destination above source, in 64 bits.
+const EDGE_BYTES: u64 = size_of::<u64>() as u64;
+
+/// A skewed graph with random features and labels, to measure speed with: the built-in set `rmat`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmatData {
+    /// The graph's model.
+    pub graph: Rmat,
+    /// Number of feature columns, standard normal.
+    pub dim: usize,
+    /// Number of classes; labels are random and cannot be learnt.
+    pub n_classes: usize,
+}
+
+impl Default for RmatData {
+    fn default() -> Self {
+        RmatData { graph: Rmat::graph500(15, 16, 0), dim: 64, n_classes: 16 }
+    }
+}
+
+impl RmatData {
+    /// Makes the data set: a tenth of the vertices to train on, a tenth to validate, a fifth to test.
+    pub fn generate(&self) -> Result<Dataset> {
+        self.check()?;
+        let graph = self.graph.generate()?;
+        let n = graph.n_vertices();
+        let data: Vec<f32> =
+            (0..feature_len(n, self.dim)?).into_par_iter().map(|i| self.feature(i as u64)).collect();
+        let features = Features::dense(data, n, self.dim)?;
+        let split = random_split(n, self.graph.seed);
+        Dataset::new("rmat", graph, features, self.labels(n as u64), self.n_classes, split)
+    }
+
+    /// Writes the data set to a folder, as [`Dataset::write`] would, without ever having all of it in memory: features in
+    /// `dtype`, none for `dim` 0. An existing data set in the folder is replaced.
+    ///
+    /// Unsorted edges go to files in the folder, one for each range of destinations, which are then sorted one after
+    /// another. Takes 20 bytes a vertex and about `memory` bytes (more if names are not shuffled, which leaves the ranges
+    /// uneven); on disk, while it runs, 8 bytes for each edge drawn in each direction. O(edges * (scale + log memory)).
+    /// `progress` is told what is done and which part of it, from 0 to 1.
+    ///
+    /// Errors: a graph that is symmetric but keeps parallel edges, and those of [`Rmat::generate`] and of writing.
+    pub fn write(
+        &self,
+        folder: impl AsRef<Path>,
+        dtype: FeatureDtype,
+        memory: u64,
+        progress: &mut dyn FnMut(&str, f64),
+    ) -> Result<()> {
+        let folder = folder.as_ref();
+        self.check()?;
+        if self.graph.symmetric && !self.graph.deduplicate {
+            return Err(Error::invalid("deduplicate", false, "true for a symmetric graph that is written"));
+        }
+        let n = usize::try_from(self.graph.n_vertices()).unwrap_or(usize::MAX);
+        feature_len(n, self.dim)?;
+        clear(folder)?;
+        let files = UnsortedEdges::draw(&self.graph, folder, memory, progress)?;
+        files.sort(&self.graph, folder, progress)?;
+        if self.dim > 0 {
+            let path = array_path(folder, "feat");
+            match dtype {
+                FeatureDtype::F32 => self.write_features(&path, Dtype::F32, |v| v, progress)?,
+                FeatureDtype::F16 => self.write_features(&path, Dtype::F16, f16::from_f32, progress)?,
+                FeatureDtype::Bf16 => self.write_features(&path, Dtype::U16, bf16::from_f32, progress)?,
+            }
+        }
+        npy::write(&array_path(folder, "labels"), Dtype::I32, &[n], &self.labels(n as u64))?;
+        let split = random_split(n, self.graph.seed);
+        for (name, part) in [("train_idx", split.train), ("val_idx", split.val), ("test_idx", split.test)] {
+            npy::write(&array_path(folder, name), Dtype::U32, &[part.len()], &part)?;
+        }
+        let has_features = self.dim > 0;
+        let meta = Meta {
+            name: Some("rmat".to_owned()),
+            n_classes: Some(self.n_classes),
+            n_relations: None,
+            feature_dtype: has_features.then_some(dtype),
+            feature_dim: has_features.then_some(self.dim),
+        };
+        write_meta(folder, &meta)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.n_classes == 0 || i32::try_from(self.n_classes).is_err() {
+            return Err(Error::invalid("n_classes", self.n_classes, "1 to 2147483647"));
+        }
+        self.graph.check().map(|_| ())
+    }
+
+    fn feature(&self, i: u64) -> f32 {
+        normal(self.graph.seed, NOISE, i) as f32
+    }
+
+    fn labels(&self, n: u64) -> Vec<i32> {
+        let label = |v| bounded(self.graph.seed, RANDOM_LABELS, v, self.n_classes as u64) as i32;
+        (0..n).into_par_iter().map(label).collect()
+    }
+
+    fn write_features<T: bytemuck::Pod + Send>(
+        &self,
+        path: &Path,
+        dtype: Dtype,
+        narrow: impl Fn(f32) -> T + Sync,
+        progress: &mut dyn FnMut(&str, f64),
+    ) -> Result<()> {
+        let mut file = Writer::create(path, dtype, Some(self.dim))?;
+        let len = self.graph.n_vertices() * self.dim as u64;
+        for first in (0..len).step_by(CHUNK as usize) {
+            progress("features", first as f64 / len as f64);
+            let chunk = first..len.min(first + CHUNK);
+            let values: Vec<T> = chunk.into_par_iter().map(|i| narrow(self.feature(i))).collect();
+            file.write(&values)?;
+        }
+        file.finish()
+    }
+}
+
+/// Files of edges by range of destinations, unsorted. They are removed in the end, or when something fails.
+struct UnsortedEdges {
+    folder: tempfile::TempDir,
+    n_files: usize,
+    /// Destinations of a file: `2^shift`.
+    shift: u32,
+}
+
+impl UnsortedEdges {
+    fn draw(graph: &Rmat, folder: &Path, memory: u64, progress: &mut dyn FnMut(&str, f64)) -> Result<Self> {
+        let n_edges = graph.check()?;
+        let directions = if graph.symmetric { 2 } else { 1 };
+        // Sorting needs the edges and the sources taken from them.
+        let bytes = n_edges * directions * (EDGE_BYTES + 4);
+        let wanted = bytes.div_ceil(memory.max(1)).clamp(1, 1 << 12).next_power_of_two();
+        let n_files = wanted.min(graph.n_vertices());
+        let shift = graph.scale - n_files.trailing_zeros();
+        let temporary = tempfile::TempDir::new_in(folder).map_err(|e| Error::io(folder, e))?;
+        let edges = UnsortedEdges { folder: temporary, n_files: n_files as usize, shift };
+        let create = |i| {
+            let path = edges.path(i);
+            File::create(&path).map(BufWriter::new).map_err(|e| Error::io(path, e))
+        };
+        let mut files = (0..edges.n_files).map(create).collect::<Result<Vec<_>>>()?;
+        let names = graph.names();
+        for first in (0..n_edges).step_by(CHUNK as usize) {
+            progress("drawing edges", first as f64 / n_edges as f64);
+            let chunk = first..n_edges.min(first + CHUNK);
+            let drawn: Vec<(u32, u32)> = chunk.into_par_iter().map(|i| graph.named_edge(i, &names)).collect();
+            for (source, destination) in drawn {
+                edges.append(&mut files, source, destination)?;
+                if graph.symmetric {
+                    edges.append(&mut files, destination, source)?;
+                }
+            }
+        }
+        let finish = |(i, file): (usize, BufWriter<File>)| {
+            file.into_inner().map(|_| ()).map_err(|e| Error::io(edges.path(i), e.into_error()))
+        };
+        files.into_iter().enumerate().try_for_each(finish)?;
+        Ok(edges)
+    }
+
+    fn path(&self, file: usize) -> std::path::PathBuf {
+        self.folder.path().join(file.to_string())
+    }
+
+    fn append(&self, files: &mut [BufWriter<File>], source: u32, destination: u32) -> Result<()> {
+        let file = (u64::from(destination) >> self.shift) as usize;
+        let key = u64::from(destination) << 32 | u64::from(source);
+        files[file].write_all(&key.to_le_bytes()).map_err(|e| Error::io(self.path(file), e))
+    }
+
+    /// Writes `indptr.npy` and `indices.npy`.
+    fn sort(self, graph: &Rmat, folder: &Path, progress: &mut dyn FnMut(&str, f64)) -> Result<()> {
+        let mut indptr = Writer::create(&array_path(folder, "indptr"), Dtype::U64, None)?;
+        let mut indices = Writer::create(&array_path(folder, "indices"), Dtype::U32, None)?;
+        let mut n_edges = 0u64;
+        indptr.write(&[n_edges])?;
+        for i in 0..self.n_files {
+            progress("sorting edges", i as f64 / self.n_files as f64);
+            let path = self.path(i);
+            let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
+            std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
+            let mut keys: Vec<u64> = bytemuck::pod_collect_to_vec(&bytes);
+            drop(bytes);
+            keys.par_sort_unstable();
+            if graph.deduplicate {
+                keys.dedup();
+            }
+            let first = (i as u64) << self.shift;
+            let mut counts = vec![0u64; 1 << self.shift];
+            keys.iter().for_each(|key| counts[((key >> 32) - first) as usize] += 1);
+            for count in &mut counts {
+                n_edges += *count;
+                *count = n_edges;
+            }
+            indptr.write(&counts)?;
+            for part in keys.chunks(CHUNK as usize) {
+                let sources: Vec<u32> = part.iter().map(|&key| key as u32).collect();
+                indices.write(&sources)?;
+            }
+        }
+        indptr.finish()?;
+        indices.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data;
+
+    /// The files that `write` streams are those of the whole in memory.
+    #[test]
+    fn a_streamed_folder_is_the_data_set_in_memory() {
+        let directed = Rmat { symmetric: false, deduplicate: false, ..Rmat::graph500(6, 5.5, 4) };
+        for (graph, memory) in [
+            (Rmat::graph500(9, 7.25, 3), 10_000),
+            (Rmat::graph500(9, 7.25, 3), u64::MAX),
+            (directed, 1),
+            (Rmat { deduplicate: true, ..directed }, 0),
+            (Rmat { shuffle_names: false, ..Rmat::graph500(5, 3, 1) }, 500),
+            (Rmat::graph500(0, 3, 1), 1),
+            (Rmat::graph500(4, 0, 1), 1),
+        ] {
+            for dtype in [FeatureDtype::F32, FeatureDtype::F16, FeatureDtype::Bf16] {
+                let set = RmatData { graph, dim: 3, n_classes: 5 };
+                let mut expected = set.generate().unwrap();
+                expected.features = expected.features.to_dtype(dtype).unwrap();
+                let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+                expected.write(folders[0].path()).unwrap();
+                set.write(folders[1].path(), dtype, memory, &mut |_, part| {
+                    assert!((0.0..=1.0).contains(&part))
+                })
+                .unwrap();
+                let files = |folder: &tempfile::TempDir| {
+                    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+                        let entry = entry.unwrap();
+                        (entry.file_name(), std::fs::read(entry.path()).unwrap())
+                    };
+                    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(file).collect();
+                    files.sort();
+                    files
+                };
+                assert!(files(&folders[0]) == files(&folders[1]), "{graph:?} {dtype}");
+                data::load(folders[1].path()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_without_features_loads() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = RmatData { graph: Rmat::graph500(5, 3, 1), dim: 0, n_classes: 2 };
+        set.write(folder.path(), FeatureDtype::F16, 1 << 20, &mut |_, _| ()).unwrap();
+        assert!(data::load(folder.path()).unwrap().features.is_none());
+    }
+
+    #[test]
+    fn errors_name_what_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = RmatData { graph: Rmat::graph500(3, 2, 0), dim: 2, n_classes: 2 };
+        let message = |set: RmatData| {
+            set.write(folder.path(), FeatureDtype::F32, 1, &mut |_, _| ()).unwrap_err().to_string()
+        };
+        assert!(message(RmatData { n_classes: 0, ..good }).starts_with("n_classes is 0"));
+        assert!(message(RmatData { dim: usize::MAX, ..good }).starts_with("the feature matrix"));
+        let graph = Rmat { deduplicate: false, ..good.graph };
+        assert!(message(RmatData { graph, ..good }).starts_with("deduplicate is false"));
+        assert!(message(RmatData { graph: Rmat::graph500(40, 1, 0), ..good }).starts_with("scale is 40"));
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(good.write(&file, FeatureDtype::F32, 1, &mut |_, _| ()).is_err());
+    }
+}
