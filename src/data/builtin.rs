@@ -83,7 +83,7 @@ impl SbmData {
             }
         });
         let features = Features::dense(data, n, self.dim)?;
-        let split = random_split(n, self.graph.seed);
+        let split = random_split((0..n as u32).collect(), self.graph.seed);
         Dataset::new("sbm", generated.graph, features, generated.labels, self.graph.n_classes, split)
     }
 
@@ -166,12 +166,12 @@ pub(super) fn feature_len(n: usize, dim: usize) -> Result<usize> {
     }
 }
 
-/// A tenth, a tenth and a fifth of all vertices, each part ascending.
-pub(super) fn random_split(n: usize, seed: u64) -> Split {
-    let mut order: Vec<u32> = (0..n as u32).collect();
-    shuffle(seed, SPLIT, &mut order);
+/// A tenth, a tenth and a fifth of `vertices`, each part ascending.
+pub(super) fn random_split(mut vertices: Vec<u32>, seed: u64) -> Split {
+    shuffle(seed, SPLIT, &mut vertices);
+    let n = vertices.len();
     let take = |from: usize, to: usize| {
-        let mut part = order[n * from / 10..n * to / 10].to_vec();
+        let mut part = vertices[n * from / 10..n * to / 10].to_vec();
         part.sort_unstable();
         part
     };

@@ -40,7 +40,7 @@ impl Default for RmatData {
 }
 
 impl RmatData {
-    /// Makes the data set: a tenth of the vertices to train on, a tenth to validate, a fifth to test.
+    /// Makes the data set: of the vertices that have neighbours a tenth to train on, a tenth to validate, a fifth to test.
     pub fn generate(&self) -> Result<Dataset> {
         self.check()?;
         let graph = self.graph.generate()?;
@@ -48,7 +48,8 @@ impl RmatData {
         let data: Vec<f32> =
             (0..feature_len(n, self.dim)?).into_par_iter().map(|i| self.feature(i as u64)).collect();
         let features = Features::dense(data, n, self.dim)?;
-        let split = random_split(n, self.graph.seed);
+        let linked = (0..n as u32).filter(|&v| graph.in_degree(v) > 0).collect();
+        let split = random_split(linked, self.graph.seed);
         Dataset::new("rmat", graph, features, self.labels(n as u64), self.n_classes, split)
     }
 
@@ -77,7 +78,7 @@ impl RmatData {
         feature_len(n, self.dim)?;
         clear(folder)?;
         let files = UnsortedEdges::draw(&self.graph, folder, memory, progress)?;
-        files.sort(&self.graph, folder, progress)?;
+        let linked = files.sort(&self.graph, folder, progress)?;
         if self.dim > 0 {
             let path = array_path(folder, "feat");
             match dtype {
@@ -87,7 +88,7 @@ impl RmatData {
             }
         }
         npy::write(&array_path(folder, "labels"), Dtype::I32, &[n], &self.labels(n as u64))?;
-        let split = random_split(n, self.graph.seed);
+        let split = random_split(linked, self.graph.seed);
         for (name, part) in [("train_idx", split.train), ("val_idx", split.val), ("test_idx", split.test)] {
             npy::write(&array_path(folder, name), Dtype::U32, &[part.len()], &part)?;
         }
@@ -190,10 +191,11 @@ impl UnsortedEdges {
         files[file].write_all(&key.to_le_bytes()).map_err(|e| Error::io(self.path(file), e))
     }
 
-    /// Writes `indptr.npy` and `indices.npy`.
-    fn sort(self, graph: &Rmat, folder: &Path, progress: &mut dyn FnMut(&str, f64)) -> Result<()> {
+    /// Writes `indptr.npy` and `indices.npy`; returns the vertices that have in-edges.
+    fn sort(self, graph: &Rmat, folder: &Path, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<u32>> {
         let mut indptr = Writer::create(&array_path(folder, "indptr"), Dtype::U64, None)?;
         let mut indices = Writer::create(&array_path(folder, "indices"), Dtype::U32, None)?;
+        let mut linked = Vec::new();
         let mut n_edges = 0u64;
         indptr.write(&[n_edges])?;
         for i in 0..self.n_files {
@@ -210,7 +212,10 @@ impl UnsortedEdges {
             let first = (i as u64) << self.shift;
             let mut counts = vec![0u64; 1 << self.shift];
             keys.iter().for_each(|key| counts[((key >> 32) - first) as usize] += 1);
-            for count in &mut counts {
+            for (vertex, count) in (first..).zip(&mut counts) {
+                if *count > 0 {
+                    linked.push(vertex as u32);
+                }
                 n_edges += *count;
                 *count = n_edges;
             }
@@ -221,7 +226,8 @@ impl UnsortedEdges {
             }
         }
         indptr.finish()?;
-        indices.finish()
+        indices.finish()?;
+        Ok(linked)
     }
 }
 
