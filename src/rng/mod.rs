@@ -23,6 +23,7 @@ mod philox;
 mod variates;
 
 pub use kappa::Kappa;
+pub(crate) use philox::LANES;
 pub use philox::philox4x32;
 pub use variates::Variates;
 

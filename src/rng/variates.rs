@@ -1,6 +1,7 @@
 //! The variates of one minibatch, which κ makes alike those of the minibatches around it.
 
-use super::{Kappa, Purpose, derive, math, uniform_open};
+use super::philox::first_words;
+use super::{Kappa, LANES, Purpose, derive, math, uniform_open};
 
 /// The random source of one minibatch: two seeds, and how far between them it stands (DESIGN §6).
 ///
@@ -58,6 +59,12 @@ impl Variates {
         }
         // The cast saturates: r can round up to 1.
         (math::normal_cdf(self.blended_normal(stream, id)) * (1u64 << 32) as f64) as u32
+    }
+
+    /// The [`word`](Self::word)s of several ids: several times faster than one by one, unless they are blended.
+    #[inline(always)]
+    pub(crate) fn words(&self, stream: u64, ids: &[u64; LANES]) -> [u32; LANES] {
+        if self.sin == 0.0 { first_words(self.z1, stream, ids) } else { ids.map(|id| self.word(stream, id)) }
     }
 
     /// The standard normal variate below the blended [`word`](Self::word).

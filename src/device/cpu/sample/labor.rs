@@ -1,6 +1,6 @@
 //! LABOR-i and LABOR-*: probabilities of sources, optimised over all in-edges of a block's destinations.
 
-use super::pick::{Pick, Row, keep_smallest, key};
+use super::pick::{Pick, Row, for_words, keep_smallest, key};
 use super::relabel::Relabel;
 use crate::device::LaborIterations;
 use crate::device::sample::has_converged;
@@ -60,7 +60,10 @@ impl Plan {
             self.row_start.push(self.candidate.len());
         }
         self.words.clear();
-        self.words.extend(self.ids.iter().map(|&id| variates.word(stream, u64::from(id))));
+        let id = |place: u64| u64::from(self.ids[place as usize]);
+        for_words(variates, stream, self.ids.len() as u64, id, |_, words| {
+            self.words.extend_from_slice(words)
+        });
         self.ids.len()
     }
 

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::rng::{Purpose, Variates, block, bounded, math, uniform, uniform_open};
+use crate::device::cpu::parallel::vectorized;
+use crate::rng::{LANES, Purpose, Variates, block, bounded, math, uniform, uniform_open};
 
 /// The in-edges of one destination.
 #[derive(Clone)]
@@ -163,6 +164,30 @@ pub(super) fn keep_smallest(keys: &mut Vec<u128>, fanout: u64, start: u64, kept:
     kept[first_kept..].sort_unstable();
 }
 
+/// Calls `each` with the variates of `id(0)` to `id(len - 1)`, some at a time, and the place of the first of them.
+#[inline(always)]
+pub(super) fn for_words(
+    variates: &Variates,
+    stream: u64,
+    len: u64,
+    id: impl Fn(u64) -> u64,
+    mut each: impl FnMut(u64, &[u32]),
+) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for first in (0..len).step_by(LANES) {
+                let n = LANES.min((len - first) as usize);
+                let mut ids = [0; LANES];
+                for (lane, place) in ids[..n].iter_mut().zip(first..) {
+                    *lane = id(place);
+                }
+                each(first, &variates.words(stream, &ids)[..n]);
+            }
+        },
+    );
+}
+
 /// A sortable key.
 #[inline(always)]
 pub(super) fn key(value: u64, place: u64) -> u128 {
@@ -193,10 +218,10 @@ impl<F: Fn(u64, u64) -> u64> Pick for Smallest<'_, F> {
             return;
         }
         let start = edges.start;
-        self.keys.extend(edges.map(|edge| {
-            let word = self.variates.word(self.stream, (self.id)(edge, shift));
-            key(u64::from(word), edge - start)
-        }));
+        let id = |place| (self.id)(start + place, shift);
+        for_words(&self.variates, self.stream, edges.end - start, id, |first, words| {
+            self.keys.extend((first..).zip(words).map(|(place, &word)| key(u64::from(word), place)));
+        });
         keep_smallest(self.keys, self.fanout, start, kept);
     }
 }
@@ -226,10 +251,13 @@ impl Pick for SmallestPerRelation<'_> {
             return;
         }
         let start = edges.start;
-        self.keys.extend(edges.map(|edge| {
-            let relation = u128::from(self.relation[edge as usize]);
-            relation << 96 | key(u64::from(self.variates.word(self.stream, edge + shift)), edge - start)
-        }));
+        let relations = &self.relation[start as usize..edges.end as usize];
+        let id = |place| start + place + shift;
+        for_words(&self.variates, self.stream, edges.end - start, id, |first, words| {
+            self.keys.extend((first..).zip(words).map(|(place, &word)| {
+                u128::from(relations[place as usize]) << 96 | key(u64::from(word), place)
+            }));
+        });
         self.keys.sort_unstable();
         let first_kept = kept.len();
         let (mut relation, mut taken) = (None, 0);
@@ -353,13 +381,17 @@ impl Pick for Labor0<'_> {
         // u · d < k · 2^32  ⇔  u < ⌈k · 2^32 / d⌉, which is at most 2^32.
         let threshold = (u128::from(self.fanout) << 32).div_ceil(u128::from(degree)) as u64;
         let sources = &self.indices[edges.start as usize..edges.end as usize];
-        kept.extend(
-            edges
-                .zip(sources)
-                .filter(|&(_, &source)| {
-                    u64::from(self.variates.word(self.stream, u64::from(source))) < threshold
-                })
-                .map(|(edge, _)| edge),
-        );
+        let id = |place: u64| u64::from(sources[place as usize]);
+        for_words(&self.variates, self.stream, degree, id, |first, words| {
+            // As bits, so that the comparisons are one instruction; few are set.
+            let mut below = 0u32;
+            for (lane, &word) in words.iter().enumerate() {
+                below |= u32::from(u64::from(word) < threshold) << lane;
+            }
+            while below != 0 {
+                kept.push(edges.start + first + u64::from(below.trailing_zeros()));
+                below &= below - 1;
+            }
+        });
     }
 }
