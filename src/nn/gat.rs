@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::{AttentionOptions, Tape, Var};
 
@@ -83,13 +83,19 @@ fn attention_bound(heads: usize, dim: usize) -> Initializer {
 }
 
 impl<D: Device> Layer<D> for Gat {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let z = x.project(pass, block.n_src(), pass.parameter(self.weight), None, None)?;
         let (a_src, a_dst) = (pass.parameter(self.attention_src), pass.parameter(self.attention_dst));
         let out = tape.gat(block, z, a_src, a_dst, self.options)?;
         let out = self.heads.combine(tape, out, self.options.heads)?;
-        tape.add_bias(out, pass.parameter(self.bias), None)
+        tape.add_bias(out, pass.parameter(self.bias), activation)
     }
 }
 
@@ -138,7 +144,13 @@ impl Gatv2 {
 }
 
 impl<D: Device> Layer<D> for Gatv2 {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let [w_src, b_src] = [self.weight_src, self.bias_src].map(|id| pass.parameter(id));
         let [w_dst, b_dst] = [self.weight_dst, self.bias_dst].map(|id| pass.parameter(id));
@@ -146,6 +158,6 @@ impl<D: Device> Layer<D> for Gatv2 {
         let z_dst = x.project(pass, block.n_dst(), w_dst, Some(b_dst), None)?;
         let out = tape.gatv2(block, z_src, z_dst, pass.parameter(self.attention), self.options)?;
         let out = self.heads.combine(tape, out, self.options.heads)?;
-        tape.add_bias(out, pass.parameter(self.bias), None)
+        tape.add_bias(out, pass.parameter(self.bias), activation)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, Var};
 
@@ -48,7 +48,13 @@ impl Gcn {
 }
 
 impl<D: Device> Layer<D> for Gcn {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let (weight, bias) = (pass.parameter(self.weight), pass.parameter(self.bias));
         let combine = |x: Var| -> Result<Var> {
@@ -56,9 +62,9 @@ impl<D: Device> Layer<D> for Gcn {
             tape.add(own, tape.aggregate(block, x, self.aggregate)?)
         };
         if let Some(x) = x.aggregate_first(tape, self.out_dim) {
-            return tape.linear(&[(combine(x)?, weight)], Some(bias), None);
+            return tape.linear(&[(combine(x)?, weight)], Some(bias), activation);
         }
         let messages = x.project(pass, block.n_src(), weight, None, None)?;
-        tape.add_bias(combine(messages)?, bias, None)
+        tape.add_bias(combine(messages)?, bias, activation)
     }
 }

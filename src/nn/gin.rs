@@ -64,7 +64,13 @@ impl Gin {
 }
 
 impl<D: Device> Layer<D> for Gin {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let epsilon = pass.parameter(self.epsilon);
         let (w_1, b_1) = (pass.parameter(self.weight_1), pass.parameter(self.bias_1));
@@ -82,6 +88,6 @@ impl<D: Device> Layer<D> for Gin {
         let normal = tape.batch_norm(self.running_mean.index(), first, gain, shift, running)?;
         let active = tape.activate(normal, Activation::Relu)?;
         let (w_2, b_2) = (pass.parameter(self.weight_2), pass.parameter(self.bias_2));
-        tape.linear(&[(active, w_2)], Some(b_2), None)
+        tape.linear(&[(active, w_2)], Some(b_2), activation)
     }
 }

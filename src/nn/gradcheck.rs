@@ -7,7 +7,7 @@ use super::{
     Parameters, Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
 };
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::gradcheck::{Case, Report, Shape, check, random, random_block, random_typed_block};
 use crate::tape::{Aggregate, AttentionOptions, Var};
@@ -156,7 +156,7 @@ fn sage_ri<D: Device<Scalar = f64>>(device: &D, shape: Shape, seed: u64) -> Resu
     let layer = SageRi::new(device, &mut parameters, 0, shape.dim, 3, 0.3)?;
     let head = SageRiHead::new(device, &mut parameters, &[shape.dim, 3], 2)?;
     check_parameters(device, [shape.n_src, shape.dim], seed, &parameters, |pass, x| {
-        let h = layer.forward(pass, &block, &Input::Dense(x))?;
+        let h = layer.forward(pass, &block, &Input::Dense(x), None)?;
         head.forward(pass, shape.n_dst, &[Input::Dense(x), Input::Dense(h)])
     })
 }
@@ -186,7 +186,7 @@ fn over<D: Device<Scalar = f64>>(
             Some(_) => Input::Dense(x),
             None => Input::OneHot(OneHot::new(device.upload(&device.download(block.src())?)?, n_src)),
         };
-        layer.forward(pass, block, &input)
+        layer.forward(pass, block, &input, Some(Activation::Elu))
     })
 }
 

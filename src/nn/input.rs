@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Pass;
+use super::{Pass, activate};
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
@@ -111,9 +111,8 @@ fn finish<D: Device>(
     bias: Option<Var>,
     activation: Option<Activation>,
 ) -> Result<Var> {
-    match (bias, activation) {
-        (Some(bias), _) => tape.add_bias(x, bias, activation),
-        (None, Some(activation)) => tape.activate(x, activation),
-        (None, None) => Ok(x),
+    match bias {
+        Some(bias) => tape.add_bias(x, bias, activation),
+        None => activate(tape, x, activation),
     }
 }

@@ -30,14 +30,25 @@ pub use sage_ri::{SageRi, SageRiHead};
 use std::sync::Arc;
 
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::{Tape, Var};
 
 /// A graph layer: from the features of a block's sources to those of its destinations.
 pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
-    /// `x: [n_src, in]` to `[n_dst, out]`, without a final activation.
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var>;
+    /// `x: [n_src, in]` to `[n_dst, out]`, of whose elements the `activation` is taken.
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var>;
+}
+
+/// `f(x)`, if there is an activation.
+fn activate<D: Device>(tape: &Tape<D>, x: Var, activation: Option<Activation>) -> Result<Var> {
+    activation.map_or(Ok(x), |activation| tape.activate(x, activation))
 }
 
 /// What a layer works with: the tape it records on and the parameters it reads.

@@ -319,11 +319,12 @@ impl<D: Device> Model<D> {
     /// A layer and the activation after it.
     fn layer(&self, tape: &Tape<D>, layer: usize, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
         let pass = Pass { tape, parameters: &self.parameters };
-        let h = self.layers[layer].forward(&pass, block, x)?;
-        if layer + 1 == self.layers.len() || self.config.kind == ModelKind::SageRi {
-            return Ok(h);
-        }
-        let activation = if self.config.kind.attends() { Activation::Elu } else { Activation::Relu };
-        tape.activate(h, activation)
+        let activation = match self.config.kind {
+            _ if layer + 1 == self.layers.len() => None,
+            ModelKind::SageRi => None,
+            kind if kind.attends() => Some(Activation::Elu),
+            _ => Some(Activation::Relu),
+        };
+        self.layers[layer].forward(&pass, block, x, activation)
     }
 }

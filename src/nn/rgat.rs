@@ -72,7 +72,13 @@ impl Rgat {
 }
 
 impl<D: Device> Layer<D> for Rgat {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let n_relations = self.weight.n_relations();
         let messages = self.weight.transform(pass, block, Direction::Backward, x)?;
@@ -84,6 +90,6 @@ impl<D: Device> Layer<D> for Rgat {
         let attended = tape.relation_attend(block, n_relations, messages, attention)?;
         let own = x.project(pass, block.n_dst(), pass.parameter(self.root), None, None)?;
         let out = self.options.heads.combine(tape, tape.add(own, attended)?, self.options.n_heads)?;
-        tape.add_bias(out, pass.parameter(self.bias), None)
+        tape.add_bias(out, pass.parameter(self.bias), activation)
     }
 }

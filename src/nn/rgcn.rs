@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::relation_weight::{Decomposition, RelationWeight, Root};
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::Var;
 
@@ -45,10 +45,16 @@ impl Rgcn {
 }
 
 impl<D: Device> Layer<D> for Rgcn {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let messages = self.weight.aggregate(pass, block, x)?;
         let sum = tape.add(self.root.project(pass, block, x)?, messages)?;
-        tape.add_bias(sum, pass.parameter(self.bias), None)
+        tape.add_bias(sum, pass.parameter(self.bias), activation)
     }
 }

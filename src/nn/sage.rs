@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
+use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass, activate};
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, Tape, Var};
 
@@ -88,6 +88,7 @@ impl GraphSage {
         block: &Arc<Block<D>>,
         x: &Input<D>,
         own: &Input<D>,
+        activation: Option<Activation>,
     ) -> Result<Var> {
         let tape = pass.tape;
         let (w_self, w_neighbor) = (pass.parameter(self.weight_self), pass.parameter(self.weight_neighbor));
@@ -104,19 +105,26 @@ impl GraphSage {
             (Some(x), Input::Dense(own)) => {
                 let neighbors = self.aggregator.apply(tape, block, x)?;
                 let own = tape.prefix(*own, block.n_dst())?;
-                tape.linear(&[(own, w_self), (neighbors, w_neighbor)], bias, None)
+                tape.linear(&[(own, w_self), (neighbors, w_neighbor)], bias, activation)
             }
             _ => {
                 let own = own.project(pass, block.n_dst(), w_self, bias, None)?;
                 let messages = x.project(pass, block.n_src(), w_neighbor, None, None)?;
-                tape.add(own, self.aggregator.apply(tape, block, messages)?)
+                let sum = tape.add(own, self.aggregator.apply(tape, block, messages)?)?;
+                activate(tape, sum, activation)
             }
         }
     }
 }
 
 impl<D: Device> Layer<D> for GraphSage {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
-        self.forward_with_own(pass, block, x, x)
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
+        self.forward_with_own(pass, block, x, x, activation)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{GraphSage, Initializer, Input, Layer, ParameterId, Parameters, Pass};
+use super::{GraphSage, Initializer, Input, Layer, ParameterId, Parameters, Pass, activate};
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::{Result, check_length};
@@ -64,12 +64,18 @@ impl SageRi {
 }
 
 impl<D: Device> Layer<D> for SageRi {
-    fn forward(&self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+    fn forward(
+        &self,
+        pass: &Pass<'_, D>,
+        block: &Arc<Block<D>>,
+        x: &Input<D>,
+        activation: Option<Activation>,
+    ) -> Result<Var> {
         let tape = pass.tape;
         let own = x.prefix(tape, block.n_dst())?;
         let (sources, destinations) =
             (x.dropout(tape, self.dropout, block)?, own.dropout(tape, self.dropout, block)?);
-        let h = self.sage.forward_with_own(pass, block, &sources, &destinations)?;
+        let h = self.sage.forward_with_own(pass, block, &sources, &destinations, None)?;
         let running = [self.running_mean, self.running_variance].map(|id| &pass.parameters.get(id).value);
         let (gain, shift) = (pass.parameter(self.gain), pass.parameter(self.shift));
         let h = tape.batch_norm(self.running_mean.index(), h, gain, shift, running)?;
@@ -85,7 +91,7 @@ impl<D: Device> Layer<D> for SageRi {
                 return Err(crate::Error::invalid("input of a residual layer", "sparse", "a layer's output"));
             }
         };
-        tape.add(h, residual)
+        activate(tape, tape.add(h, residual)?, activation)
     }
 }
 

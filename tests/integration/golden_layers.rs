@@ -100,8 +100,9 @@ fn check_layer<D: Fresh>(
     let block = golden.block(name == "gcn_selfloops");
     let tape = Tape::training(&device, 0);
     let x = tape.leaf(golden.tensor("x_src", false));
-    let out =
-        layer.forward(&Pass { tape: &tape, parameters: &parameters }, &block, &Input::Dense(x)).unwrap();
+    let out = layer
+        .forward(&Pass { tape: &tape, parameters: &parameters }, &block, &Input::Dense(x), None)
+        .unwrap();
     golden.check("out", false, &tape.value(out));
     let loss = tape.dot(out, golden.tensor("cotangent", false)).unwrap();
     let gradients = tape.backward(loss).unwrap();

@@ -89,7 +89,7 @@ fn compare<D: Fresh>(golden: &Golden, decomposition: Decomposition, names: &[(&s
     let tape = Tape::training(&device, 0);
     let leaf = tape.leaf(Tensor::from_slice(&device, n_src, in_dim, &narrow(x)).unwrap());
     let pass = Pass { tape: &tape, parameters: &parameters };
-    let out = layer.forward(&pass, &block, &Input::Dense(leaf)).unwrap();
+    let out = layer.forward(&pass, &block, &Input::Dense(leaf), None).unwrap();
     let error = relative_error(&tape.value(out).to_vec(&device).unwrap(), &golden.floats["out"]);
     assert!(error <= tolerance, "output: {error:e}");
     let cotangent =
