@@ -186,7 +186,7 @@ fn over<D: Device<Scalar = f64>>(
             Some(_) => Input::Dense(x),
             None => Input::OneHot(OneHot::new(device.upload(&device.download(block.src())?)?, n_src)),
         };
-        layer.forward(pass, block, &input, Some(Activation::Elu))
+        layer.forward(pass, block, &input, Some(Activation::LeakyRelu { slope: 0.5 }))
     })
 }
 
