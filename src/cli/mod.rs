@@ -1,8 +1,9 @@
-//! The command line: `cohop train | infer | info | study | gradcheck`.
+//! The command line: `cohop train | infer | info | bench | study | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
 //! Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
+mod bench;
 mod device;
 mod gradcheck;
 mod infer;
@@ -58,6 +59,7 @@ enum Command {
     Train(Box<train::TrainArgs>),
     Infer(infer::InferArgs),
     Info(info::InfoArgs),
+    Bench(bench::BenchArgs),
     Study(Box<study::StudyArgs>),
     Gradcheck(gradcheck::GradcheckArgs),
 }
@@ -92,6 +94,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Train(args) => train::run(&cli.global, args),
         Command::Infer(args) => infer::run(&cli.global, args),
         Command::Info(args) => info::run(&cli.global, args),
+        Command::Bench(args) => bench::run(&cli.global, args),
         Command::Study(args) => study::run(&cli.global, args),
         Command::Gradcheck(args) => gradcheck::run(&cli.global, args),
     }
