@@ -2,15 +2,17 @@
 
 Imported before torch, whose thread pools read the environment when they start.
 """
+import ctypes
+import gc
 import json
 import os
 import pathlib
-import resource
 import statistics
 import time
 import warnings
 
 import numpy as np
+import psutil
 
 QUIET_CORES = 0.15
 FEW = 3
@@ -26,7 +28,13 @@ class Watch:
 
     @staticmethod
     def read():
-        own = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        # A library's worker processes are its own, too.
+        own = 0.0
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            try:
+                own += sum(process.cpu_times()[:2])
+            except psutil.NoSuchProcess:
+                pass
         try:
             user, nice, system, _idle, _wait, irq, softirq, steal = map(
                 int, pathlib.Path("/proc/stat").read_text().split(maxsplit=9)[1:9])
@@ -45,10 +53,13 @@ class PeakMemory:
     """Bytes by which the process's resident memory has grown at most (Linux)."""
 
     def __init__(self):
+        # Free memory that the process has kept would hide what is needed now.
+        gc.collect()
         try:
+            ctypes.CDLL(None).malloc_trim(0)
             pathlib.Path("/proc/self/clear_refs").write_text("5")
             self.before = self.read("VmRSS")
-        except OSError:
+        except (OSError, AttributeError):
             self.before = None
 
     @staticmethod
@@ -100,10 +111,11 @@ class Harness:
     def wants(self, work):
         return not self.options.only or any(part in work for part in self.options.only.split(","))
 
-    def measure(self, peer, work, size, amount, unit, run, setup=None, parts=1, edges=None):
+    def measure(self, peer, work, size, amount, unit, run, setup=None, parts=1, edges=None,
+                is_warm=False):
         """Times run(), or run(setup()) without the setup, and prints the row. A failure is a row too."""
         try:
-            row = self.timed(run, setup, parts)
+            row = self.timed(run, setup, parts, is_warm)
         except Exception as error:  # noqa: BLE001 - whatever a library does wrong, the others go on
             self.failed(peer, work, size, error)
             return
@@ -113,16 +125,18 @@ class Harness:
             row.update(edges_per_batch=edges, edges_per_second=edges / median)
         self.emit(peer, work, size, row)
 
-    def timed(self, run, setup, parts):
+    def timed(self, run, setup, parts, is_warm):
         def call():
             given = (setup(),) if setup else ()
             watch, start = Watch(), time.perf_counter()
             run(*given)
             return time.perf_counter() - start, watch.other_cores()
 
-        begin, memory = time.perf_counter(), PeakMemory()
-        call()
-        peak_bytes = memory.bytes()
+        begin, peak_bytes = time.perf_counter(), None
+        if not is_warm:
+            memory = PeakMemory()
+            call()
+            peak_bytes = memory.bytes()
         for _ in range(self.options.warmup - 1):
             call()
         wanted, runs = self.options.runs, []
@@ -155,7 +169,8 @@ class Harness:
         except Exception as error:  # noqa: BLE001
             self.failed(peer, work, self.size, error)
             return
-        self.measure(peer, work, self.size, 1, "batches/s", sample_all, parts=n_batches, edges=edges)
+        self.measure(peer, work, self.size, 1, "batches/s", sample_all, parts=n_batches, edges=edges,
+                     is_warm=True)
 
     def layer(self, peer, work, call, parameters):
         """One layer on the whole graph, forward and backward to its input and its parameters."""

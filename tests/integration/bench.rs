@@ -48,7 +48,7 @@ fn works_are_chosen_by_parts_of_their_names() {
     assert!(table.contains("of copy") && table.contains("transpose"), "{table}");
 
     fails(&run("--only nothing"), 1, "nothing");
-    fails(&run("--runs 0"), 1, "--runs");
+    fails(&cohop(folder.path(), "bench --runs 0"), 1, "--runs");
     fails(&run("--widths 0"), 1, "--widths");
     fails(&cohop(folder.path(), "bench --data nowhere"), 1, "nowhere");
 }

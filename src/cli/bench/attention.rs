@@ -21,8 +21,9 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
     let size = bench.size(format_args!("h={HEADS}"));
     let x = device.upload(&X.host(e * HEADS))?;
     let mut y = device.allocate::<f32>(e * HEADS)?;
-    let mut forward = || device.edge_softmax(csr.indptr, HEADS, D::view(&x), D::view_mut(&mut y));
-    forward()?;
+    let forward =
+        |y: &mut D::Buffer<f32>| device.edge_softmax(csr.indptr, HEADS, D::view(&x), D::view_mut(y));
+    forward(&mut y)?;
     // Of the in-edges of each vertex to check: where they stand, and their softmax, a row each.
     let mut expected: Vec<(usize, Vec<f64>)> = Vec::new();
     for t in bench.workload.rows_to_check() {
@@ -37,17 +38,18 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
         expected.push((first, softmax));
     }
     if bench.wants(works[0]) {
-        let run = || device.edge_softmax(csr.indptr, HEADS, D::view(&x), D::view_mut(&mut y));
-        let bytes = 8 * HEADS * e;
-        bench.time(works[0], size.clone(), Amount::graph_edges(e).bytes(bytes as f64), run)?;
+        let amount = Amount::graph_edges(e).bytes((8 * HEADS * e) as f64);
+        bench.time(works[0], size.clone(), amount, || forward(&mut y))?;
     }
     drop(x);
     if bench.wants(works[1]) {
         let dout = device.upload(&DOUT.host(e * HEADS))?;
         let mut dx = device.allocate::<f32>(e * HEADS)?;
         let (y, dout) = (D::view(&y), D::view(&dout));
-        let mut run = || device.edge_softmax_backward(csr.indptr, HEADS, y, dout, D::view_mut(&mut dx));
-        run()?;
+        let backward = |dx: &mut D::Buffer<f32>| {
+            device.edge_softmax_backward(csr.indptr, HEADS, y, dout, D::view_mut(dx))
+        };
+        backward(&mut dx)?;
         for (first, softmax) in &expected {
             let product = |i: usize| softmax[i] * f64::from(DOUT.at(first + i));
             let gradient = |i: usize| {
@@ -57,9 +59,8 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
             let found = part(device, &dx, *first..first + softmax.len())?;
             agree(works[1], &found, &(0..softmax.len()).map(gradient).collect::<Vec<_>>())?;
         }
-        let run = || device.edge_softmax_backward(csr.indptr, HEADS, y, dout, D::view_mut(&mut dx));
-        let bytes = 12 * HEADS * e;
-        bench.time(works[1], size, Amount::graph_edges(e).bytes(bytes as f64), run)?;
+        let amount = Amount::graph_edges(e).bytes((12 * HEADS * e) as f64);
+        bench.time(works[1], size, amount, || backward(&mut dx))?;
     }
     Ok(())
 }

@@ -56,8 +56,8 @@ pub(super) fn part<D: Storage>(
 /// `Ok` if the answers agree up to the rounding of sums in f32; a NaN does not agree.
 pub(super) fn agree(work: &str, found: &[f32], expected: &[f64]) -> Result<()> {
     let differs = |(&found, &expected): (&f32, &f64)| {
-        let found = f64::from(found);
-        !((found - expected).abs() <= 1e-4 + 1e-3 * expected.abs())
+        let is_close = (f64::from(found) - expected).abs() <= 1e-4 + 1e-3 * expected.abs();
+        !is_close
     };
     let position = found.iter().zip(expected).position(differs);
     match position {

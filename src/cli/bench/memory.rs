@@ -4,7 +4,7 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::Bench;
-use super::check::{Values, agree, wrong};
+use super::check::{Values, agree, part, wrong};
 use super::row::Amount;
 use crate::device::{Device, FeatureElement, MatrixMut};
 use crate::error::Result;
@@ -17,27 +17,27 @@ pub(super) fn copy<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<
     let size = format!("{mebibytes}MiB");
     let values = Values(1);
     let x = values.host(len);
-    let mut copied = vec![0.0f32; len];
+    let check = |copied: &[f32]| {
+        let right = copied.par_iter().enumerate().all(|(position, &value)| value == values.at(position));
+        if right { Ok(()) } else { wrong("copy", "another array", "the same array") }
+    };
     if bench.on_host {
         // A part for each thread: long copies go past the caches.
-        let part = len.div_ceil(rayon::current_num_threads());
-        let mut run = || {
-            copied
-                .par_chunks_mut(part)
-                .zip(x.par_chunks(part))
-                .for_each(|(to, from)| to.copy_from_slice(from));
+        let share = len.div_ceil(rayon::current_num_threads());
+        let copy = |to: &mut [f32]| {
+            to.par_chunks_mut(share).zip(x.par_chunks(share)).for_each(|(to, from)| to.copy_from_slice(from));
             Ok(())
         };
-        run()?;
-        bench.time("copy", size, amount, run)?;
-    } else {
-        let device = bench.device;
-        let (x, mut out) = (device.upload(&x)?, device.allocate::<f32>(len)?);
-        bench.time("copy", size, amount, || device.copy(D::view(&x), D::view_mut(&mut out)))?;
-        copied = device.download(D::view(&out))?;
+        let mut to = vec![0.0f32; len];
+        copy(&mut to)?;
+        check(&to)?;
+        return bench.time("copy", size, amount, || copy(&mut to));
     }
-    let right = copied.par_iter().enumerate().all(|(position, &value)| value == values.at(position));
-    if right { Ok(()) } else { wrong("copy", "another array", "the same array") }
+    let device = bench.device;
+    let (x, mut to) = (device.upload(&x)?, device.allocate::<f32>(len)?);
+    device.copy(D::view(&x), D::view_mut(&mut to))?;
+    check(&device.download(D::view(&to))?)?;
+    bench.time("copy", size, amount, || device.copy(D::view(&x), D::view_mut(&mut to)))
 }
 
 /// Half of a table's rows in random order, widened to f32, or as they are.
@@ -68,21 +68,17 @@ fn rows<D: Device<Scalar = f32>, E: FeatureElement>(
     let index: Vec<u32> = (0..n_out).map(|i| (Values(3).word(i) % n_table as u64) as u32).collect();
     let on_device = device.upload(&index)?;
     let mut out = device.allocate::<f32>(n_out * dim)?;
-    let mut run = || {
-        let out = MatrixMut::new(D::view_mut(&mut out), n_out, dim)?;
+    let gather = |out: &mut D::Buffer<f32>| {
+        let out = MatrixMut::new(D::view_mut(out), n_out, dim)?;
         device.gather(D::view(&table), n_table, D::view(&on_device), out)
     };
-    run()?;
+    gather(&mut out)?;
     for i in (0..n_out).step_by(n_out / 20) {
-        let found = super::check::part(device, &out, i * dim..(i + 1) * dim)?;
+        let found = part(device, &out, i * dim..(i + 1) * dim)?;
         let first = index[i] as usize * dim;
         let expected: Vec<f64> = (first..first + dim).map(|position| element(position).widen_f64()).collect();
         agree("gather", &found, &expected)?;
     }
-    let run = || {
-        let out = MatrixMut::new(D::view_mut(&mut out), n_out, dim)?;
-        device.gather(D::view(&table), n_table, D::view(&on_device), out)
-    };
     let bytes = (n_out * (dim * (size_of::<E>() + size_of::<f32>()) + size_of::<u32>())) as f64;
-    bench.time("gather", format!("{n_out}of{n_table}x{name}"), Amount::moved(bytes), run)
+    bench.time("gather", format!("{n_out}of{n_table}x{name}"), Amount::moved(bytes), || gather(&mut out))
 }

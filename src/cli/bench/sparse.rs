@@ -1,10 +1,10 @@
 //! Sparse times dense on the whole graph, and a value per edge.
 
 use super::Bench;
-use super::check::{Values, agree, part, row};
+use super::check::{Values, agree, part, row, wrong};
 use super::row::Amount;
 use crate::block::Block;
-use crate::device::{Device, Weights, Write};
+use crate::device::{Csr, Device, Weights, Write};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::tensor::Tensor;
@@ -77,30 +77,29 @@ fn position(graph: &Graph, s: u32, t: u32) -> usize {
 }
 
 fn transpose<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>) -> Result<()> {
-    let (device, csr) = (bench.device, block.csr());
+    let (device, graph, csr) = (bench.device, bench.workload.graph(), block.csr());
     let (n, e) = (block.n_src(), block.n_edge());
-    let (mut indptr, mut indices, mut edge) =
-        (device.allocate::<u32>(n + 1)?, device.allocate::<u32>(e)?, device.allocate::<u32>(e)?);
-    let mut run =
-        || device.transpose(csr, D::view_mut(&mut indptr), D::view_mut(&mut indices), D::view_mut(&mut edge));
-    run()?;
-    // Reads the sources twice, to count and to place, and writes destinations and positions.
-    let amount = Amount::graph_edges(e).bytes((16 * e + 8 * n) as f64);
-    let size = bench.workload.name.clone();
-    bench.time("transpose", size, amount, run)?;
-    let graph = bench.workload.graph();
-    let indptr = device.download(D::view(&indptr))?;
+    // Row ends, destinations, and the edges' positions.
+    let mut made = [device.allocate::<u32>(n + 1)?, device.allocate(e)?, device.allocate(e)?];
+    let make = |made: &mut [D::Buffer<u32>; 3]| {
+        let [indptr, indices, edge] = made.each_mut().map(|buffer| D::view_mut(buffer));
+        device.transpose(csr, indptr, indices, edge)
+    };
+    make(&mut made)?;
+    let indptr = device.download(D::view(&made[0]))?;
     for s in bench.workload.rows_to_check() {
         let row = indptr[s as usize] as usize..indptr[s as usize + 1] as usize;
-        let found = device.download(D::slice(D::view(&indices), row.clone()))?;
-        let edges = device.download(D::slice(D::view(&edge), row))?;
+        let found = device.download(D::slice(D::view(&made[1]), row.clone()))?;
+        let edges = device.download(D::slice(D::view(&made[2]), row))?;
         let right = found == graph.in_neighbors(s)
             && found.iter().zip(&edges).all(|(&t, &edge)| position(graph, s, t) == edge as usize);
         if !right {
-            return super::check::wrong("transpose", format!("row {s} = {found:?}"), "the reverse edges");
+            return wrong("transpose", format!("row {s} = {found:?}"), "the reverse edges");
         }
     }
-    Ok(())
+    // Reads the sources twice, to count and to place, and writes destinations and positions.
+    let amount = Amount::graph_edges(e).bytes((16 * e + 8 * n) as f64);
+    bench.time("transpose", bench.workload.name.clone(), amount, || make(&mut made))
 }
 
 fn spmm<D: Device<Scalar = f32>>(
@@ -136,36 +135,36 @@ fn spmm<D: Device<Scalar = f32>>(
         }
         sum
     };
+    let product = |a: Csr<'_, D>, weights: Weights<'_, D>, out: &mut Tensor<D>| {
+        device.spmm(a, weights, x.matrix(), out.make_mut(device)?, Write::Assign)
+    };
     if bench.wants(forward) {
-        let mut run = || device.spmm(block.csr(), weights, x.matrix(), out.make_mut(device)?, Write::Assign);
-        run()?;
+        product(block.csr(), weights, &mut out)?;
         for t in bench.workload.rows_to_check() {
             let sources = graph.in_neighbors(t).iter();
             let expected = sums(&mut sources.map(|&s| (reduce.factor(graph, t, position(graph, s, t)), s)));
             agree(forward, &row(device, &out, t)?, &expected)?;
         }
-        let run = || device.spmm(block.csr(), weights, x.matrix(), out.make_mut(device)?, Write::Assign);
+        let run = || product(block.csr(), weights, &mut out);
         bench.time(forward, size.clone(), amount(weight_bytes), run)?;
     }
     if bench.wants(backward) {
         let transpose = block.transpose(device)?;
         let weights = Weights { edge: weights.edge, row: weights.column, column: weights.row };
-        let mut run = || device.spmm(transpose, weights, x.matrix(), out.make_mut(device)?, Write::Assign);
-        run()?;
+        product(transpose, weights, &mut out)?;
         for s in bench.workload.rows_to_check() {
             let destinations = graph.in_neighbors(s).iter();
             let expected =
                 sums(&mut destinations.map(|&t| (reduce.factor(graph, t, position(graph, s, t)), t)));
             agree(backward, &row(device, &out, s)?, &expected)?;
         }
-        let run = || device.spmm(transpose, weights, x.matrix(), out.make_mut(device)?, Write::Assign);
         // Where a weight stands has to be read too; the mean's factor of a column is one number an edge.
         let per_edge = match reduce {
             Reduce::Sum => 0,
             Reduce::Mean => 4,
             Reduce::Weighted => 8,
         };
-        bench.time(backward, size, amount(per_edge), run)?;
+        bench.time(backward, size, amount(per_edge), || product(transpose, weights, &mut out))?;
     }
     Ok(())
 }
@@ -185,27 +184,27 @@ fn spmm_max<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>,
     let mut argmax = device.allocate::<u32>(n * dim)?;
     let value = |vertex: u32, c: usize| X.at(vertex as usize * dim + c);
     let size = bench.size(format_args!("d={dim}"));
-    let mut forward =
-        || device.spmm_max(block.csr(), x.matrix(), out.make_mut(device)?, D::view_mut(&mut argmax));
-    forward()?;
+    let forward = |out: &mut Tensor<D>, argmax: &mut D::Buffer<u32>| {
+        device.spmm_max(block.csr(), x.matrix(), out.make_mut(device)?, D::view_mut(argmax))
+    };
+    forward(&mut out, &mut argmax)?;
     for t in bench.workload.rows_to_check() {
         let largest = |c: usize| f64::from(value(attains(graph, t, |s| value(s, c)), c));
         agree("spmm_max_fwd", &row(device, &out, t)?, &(0..dim).map(largest).collect::<Vec<_>>())?;
     }
     if bench.wants("spmm_max_fwd") {
         let bytes = e * (4 * dim + 4) + n * (8 * dim + 4);
-        let run =
-            || device.spmm_max(block.csr(), x.matrix(), out.make_mut(device)?, D::view_mut(&mut argmax));
+        let run = || forward(&mut out, &mut argmax);
         bench.time("spmm_max_fwd", size.clone(), Amount::graph_edges(e).bytes(bytes as f64), run)?;
     }
     if bench.wants("spmm_max_bwd") {
         let transpose = block.transpose(device)?;
         let dout = Y.tensor(device, n, dim)?;
         let argmax = D::view(&argmax);
-        let mut run = || {
-            device.spmm_max_backward(transpose, argmax, dout.matrix(), out.make_mut(device)?, Write::Assign)
+        let backward = |dx: &mut Tensor<D>| {
+            device.spmm_max_backward(transpose, argmax, dout.matrix(), dx.make_mut(device)?, Write::Assign)
         };
-        run()?;
+        backward(&mut out)?;
         for s in bench.workload.rows_to_check().into_iter().take(5) {
             let gets = |t: u32, c: usize| attains(graph, t, |source| value(source, c)) == s;
             let sum = |c: usize| -> f64 {
@@ -216,11 +215,9 @@ fn spmm_max<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>,
             let found = row(device, &out, s)?;
             agree("spmm_max_bwd", &found[..8], &(0..8).map(sum).collect::<Vec<_>>())?;
         }
-        let run = || {
-            device.spmm_max_backward(transpose, argmax, dout.matrix(), out.make_mut(device)?, Write::Assign)
-        };
         let bytes = e * (8 * dim + 8) + n * (4 * dim + 4);
-        bench.time("spmm_max_bwd", size, Amount::graph_edges(e).bytes(bytes as f64), run)?;
+        let amount = Amount::graph_edges(e).bytes(bytes as f64);
+        bench.time("spmm_max_bwd", size, amount, || backward(&mut out))?;
     }
     Ok(())
 }
@@ -230,9 +227,10 @@ fn sddmm<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>, di
     let (n, e) = (block.n_src(), block.n_edge());
     let (x, y) = (X.tensor(device, n, dim)?, Y.tensor(device, n, dim)?);
     let mut out = device.allocate::<f32>(e)?;
-    let mut run =
-        || device.sddmm_dot(block.csr(), x.matrix(), y.matrix(), 1, D::view_mut(&mut out), Write::Assign);
-    run()?;
+    let dots = |out: &mut D::Buffer<f32>| {
+        device.sddmm_dot(block.csr(), x.matrix(), y.matrix(), 1, D::view_mut(out), Write::Assign)
+    };
+    dots(&mut out)?;
     for t in bench.workload.rows_to_check() {
         let dot = |&s: &u32| -> f64 {
             let (s, t) = (s as usize * dim, t as usize * dim);
@@ -242,10 +240,8 @@ fn sddmm<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>, di
         let expected: Vec<f64> = graph.in_neighbors(t).iter().map(dot).collect();
         agree("sddmm_dot", &part(device, &out, row)?, &expected)?;
     }
-    let run =
-        || device.sddmm_dot(block.csr(), x.matrix(), y.matrix(), 1, D::view_mut(&mut out), Write::Assign);
     // A destination's row is read once for all of its edges.
     let bytes = e * (4 * dim + 8) + n * (4 * dim + 4);
     let amount = Amount::multiply_adds((e * dim) as f64).bytes(bytes as f64);
-    bench.time("sddmm_dot", bench.size(format_args!("d={dim}")), amount, run)
+    bench.time("sddmm_dot", bench.size(format_args!("d={dim}")), amount, || dots(&mut out))
 }

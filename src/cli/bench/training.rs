@@ -65,7 +65,8 @@ fn train<D: Device<Scalar = f32>>(
     let report = trainer.run_epoch(&mut ())?;
     // Labels are random: the best to be learnt in an epoch is that all classes are alike.
     let chance = (n_classes.max(2) as f64).ln();
-    if report.batches != n_batches as u64 || !(report.loss <= 1.5 * chance) {
+    let is_plausible = report.loss <= 1.5 * chance;
+    if report.batches != n_batches as u64 || !is_plausible {
         let found = format!("a loss of {} after {} batches", report.loss, report.batches);
         return wrong(work, found, format!("about {chance} after {n_batches}"));
     }
