@@ -1,8 +1,9 @@
-//! The command line: `cohop train | infer | info | generate | study | gradcheck`.
+//! The command line: `cohop train | infer | info | generate | study | bench | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
 //! Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
+mod bench;
 mod device;
 mod generate;
 mod gradcheck;
@@ -60,6 +61,7 @@ enum Command {
     Infer(infer::InferArgs),
     Info(info::InfoArgs),
     Generate(generate::GenerateArgs),
+    Bench(bench::BenchArgs),
     Study(Box<study::StudyArgs>),
     Gradcheck(gradcheck::GradcheckArgs),
 }
@@ -95,6 +97,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Command::Infer(args) => infer::run(&cli.global, args),
         Command::Info(args) => info::run(&cli.global, args),
         Command::Generate(args) => generate::run(&cli.global, args),
+        Command::Bench(args) => bench::run(&cli.global, args),
         Command::Study(args) => study::run(&cli.global, args),
         Command::Gradcheck(args) => gradcheck::run(&cli.global, args),
     }

@@ -17,7 +17,7 @@ mod features;
 mod folder;
 mod info;
 mod load;
-mod npy;
+pub(crate) mod npy;
 mod npz;
 mod rmat;
 

@@ -19,7 +19,7 @@ const ALIGNMENT: usize = 64;
 
 /// Element types that data sets use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dtype {
+pub(crate) enum Dtype {
     Bool,
     U8,
     U16,
@@ -56,7 +56,7 @@ impl Dtype {
         (name, bytes)
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.entry().0
     }
 
@@ -75,7 +75,7 @@ struct Header {
 }
 
 /// An array of a file: in a folder, or a member of an archive.
-pub(super) struct NpyArray {
+pub(crate) struct NpyArray {
     /// The file that messages name.
     path: PathBuf,
     /// The array's name in messages.
@@ -93,7 +93,7 @@ enum Body {
 
 impl NpyArray {
     /// Opens a `.npy` file and reads its header.
-    pub(super) fn open(path: &Path, name: &str) -> Result<Self> {
+    pub(crate) fn open(path: &Path, name: &str) -> Result<Self> {
         let mut file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
         let (header, offset) = read_header(&mut file).map_err(|problem| Error::format(path, problem))?;
         let bytes = file.metadata().map_err(|e| Error::io(path, e))?.len();
@@ -111,7 +111,7 @@ impl NpyArray {
     }
 
     /// Reads the member `name` of the archive at `path`.
-    pub(super) fn read(path: &Path, name: &str, reader: &mut impl Read) -> Result<Self> {
+    pub(crate) fn read(path: &Path, name: &str, reader: &mut impl Read) -> Result<Self> {
         let fail = |problem: String| Error::format(path, format!("array {name}: {problem}"));
         let (header, _) = read_header(reader).map_err(fail)?;
         let expected = header.len * header.dtype.bytes();
@@ -131,21 +131,21 @@ impl NpyArray {
         Ok(NpyArray { path: path.to_owned(), name: name.to_owned(), header, body: Body::Memory(bytes) })
     }
 
-    pub(super) fn dtype(&self) -> Dtype {
+    pub(crate) fn dtype(&self) -> Dtype {
         self.header.dtype
     }
 
-    pub(super) fn error(&self, problem: impl std::fmt::Display) -> Error {
+    pub(crate) fn error(&self, problem: impl std::fmt::Display) -> Error {
         Error::format(&self.path, format!("array {}: {problem}", self.name))
     }
 
     /// The error for a dtype that this array must not have.
-    pub(super) fn wrong_dtype(&self, expected: &str) -> Error {
+    pub(crate) fn wrong_dtype(&self, expected: &str) -> Error {
         self.error(format!("has dtype {}, expected {expected}", self.dtype().name()))
     }
 
     /// The number of elements, if there is one dimension.
-    pub(super) fn vector(&self) -> Result<usize> {
+    pub(crate) fn vector(&self) -> Result<usize> {
         match self.header.shape[..] {
             [len] => Ok(len),
             _ => Err(self.error(format!("has shape {:?}, expected one dimension", self.header.shape))),
@@ -153,7 +153,7 @@ impl NpyArray {
     }
 
     /// Rows and columns, if there are two dimensions.
-    pub(super) fn matrix(&self) -> Result<[usize; 2]> {
+    pub(crate) fn matrix(&self) -> Result<[usize; 2]> {
         match self.header.shape[..] {
             [rows, cols] => Ok([rows, cols]),
             _ => Err(self.error(format!("has shape {:?}, expected two dimensions", self.header.shape))),
@@ -161,7 +161,7 @@ impl NpyArray {
     }
 
     /// The elements as they lie in the file, mapped if it is a file of its own. `T` must have the dtype's bytes.
-    pub(super) fn as_stored<T: bytemuck::Pod>(&self) -> Result<Array<T>> {
+    pub(crate) fn as_stored<T: bytemuck::Pod>(&self) -> Result<Array<T>> {
         debug_assert_eq!(size_of::<T>(), self.dtype().bytes());
         match &self.body {
             Body::File { offset } if offset.is_multiple_of(align_of::<T>()) => {
@@ -212,7 +212,7 @@ impl NpyArray {
     }
 
     /// Offsets: mapped from `u64` and `i64` (a negative one becomes huge, and fails the check of order), else converted.
-    pub(super) fn offsets(&self) -> Result<Array<u64>> {
+    pub(crate) fn offsets(&self) -> Result<Array<u64>> {
         match (self.dtype(), &self.body) {
             (Dtype::U64, _) | (Dtype::I64, Body::File { .. }) => self.as_stored(),
             _ => Ok(self.converted::<u64>()?.into()),
@@ -221,7 +221,7 @@ impl NpyArray {
 
     /// Vertex ids or columns: mapped from `u32` and `i32` (a negative one becomes huge, and fails the check of range),
     /// else converted.
-    pub(super) fn ids(&self) -> Result<Array<u32>> {
+    pub(crate) fn ids(&self) -> Result<Array<u32>> {
         match (self.dtype(), &self.body) {
             (Dtype::U32, _) | (Dtype::I32, Body::File { .. }) => self.as_stored(),
             _ => Ok(self.converted::<u32>()?.into()),
@@ -229,7 +229,7 @@ impl NpyArray {
     }
 
     /// Relations or vertex types: mapped from `u16`, else converted.
-    pub(super) fn kinds(&self) -> Result<Array<u16>> {
+    pub(crate) fn kinds(&self) -> Result<Array<u16>> {
         match self.dtype() {
             Dtype::U16 => self.as_stored(),
             _ => Ok(self.converted::<u16>()?.into()),
@@ -237,7 +237,7 @@ impl NpyArray {
     }
 
     /// Labels: mapped from `i32`, else converted.
-    pub(super) fn labels(&self) -> Result<Array<i32>> {
+    pub(crate) fn labels(&self) -> Result<Array<i32>> {
         match self.dtype() {
             Dtype::I32 => self.as_stored(),
             _ => Ok(self.converted::<i32>()?.into()),
@@ -245,7 +245,7 @@ impl NpyArray {
     }
 
     /// 32-bit floats: mapped from `f32`, converted from `f64` and `f16`.
-    pub(super) fn floats(&self) -> Result<Array<f32>> {
+    pub(crate) fn floats(&self) -> Result<Array<f32>> {
         match self.dtype() {
             Dtype::F32 => self.as_stored(),
             Dtype::F64 => Ok(self.as_stored::<f64>()?.iter().map(|&v| v as f32).collect::<Vec<_>>().into()),
@@ -255,7 +255,7 @@ impl NpyArray {
     }
 
     /// Masks, `[rows, cols]`: nonzero bytes are true.
-    pub(super) fn bytes(&self) -> Result<Array<u8>> {
+    pub(crate) fn bytes(&self) -> Result<Array<u8>> {
         match self.dtype() {
             Dtype::U8 | Dtype::Bool | Dtype::I8 => self.as_stored(),
             _ => Err(self.wrong_dtype("|u1 or |b1")),
@@ -263,7 +263,7 @@ impl NpyArray {
     }
 
     /// The only integer of the array.
-    pub(super) fn scalar(&self) -> Result<u64> {
+    pub(crate) fn scalar(&self) -> Result<u64> {
         match self.converted::<u64>()?[..] {
             [value] => Ok(value),
             _ => Err(self.error(format!("has shape {:?}, expected a single value", self.header.shape))),
@@ -337,7 +337,7 @@ fn parse_header(text: &str) -> Result<Header, String> {
 }
 
 /// Writes a `.npy` file.
-pub(super) fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
+pub(crate) fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
     debug_assert_eq!(size_of::<T>(), dtype.bytes());
     debug_assert_eq!(shape.iter().product::<usize>(), data.len());
     let inner = || -> std::io::Result<()> {

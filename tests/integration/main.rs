@@ -3,6 +3,7 @@
 mod accuracy;
 mod attention;
 mod auc;
+mod bench;
 mod command_line;
 mod common;
 mod cooperation;
