@@ -136,7 +136,8 @@ template <class Term>
 __device__ __forceinline__ double ordered_sum(uint32_t n, OrderedMemory& memory, Term term) {
   double sum = 0.0;
   in_order(n, memory, term, [&](uint32_t, double value) { sum += value; });
-  return __shfl_sync(FULL, sum, 0);  // and a barrier
+  __syncwarp();  // the memory may be used again: a shuffle orders no accesses
+  return __shfl_sync(FULL, sum, 0);
 }
 
 }  // namespace cohop
