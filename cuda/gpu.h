@@ -10,8 +10,13 @@
 #include <cuda_runtime.h>
 
 // The kernel may be a template in parentheses: COHOP_LAUNCH((kernel<float>), grid, block, shared, stream, arguments...)
-#define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...) \
-  kernel<<<(grid), (block), (shared), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
+// After a launch that failed a launcher's later ones are left out: they would read what that one has not written.
+#define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...)                                \
+  do {                                                                                        \
+    if (cudaPeekAtLastError() == cudaSuccess) {                                               \
+      kernel<<<(grid), (block), (shared), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
+    }                                                                                         \
+  } while (false)
 // COHOP_SHARED(float, tile, [32][33]);  COHOP_SHARED(int, count, );
 #define COHOP_SHARED(T, name, dims) __shared__ T name dims
 // The launch's dynamic shared memory.
@@ -20,15 +25,17 @@
   T* name = reinterpret_cast<T*>(cohop_dynamic_)
 
 static inline int32_t cohop_last_error() { return static_cast<int32_t>(cudaGetLastError()); }
+static inline void cohop_begin_launcher(const char*) { (void)cudaGetLastError(); }
 #else
 #include "emulate/emulate.h"
 #endif
 
 #include "cohop.h"
 
-// The body of a launcher: nothing is thrown into the caller.
+// The body of a launcher: nothing is thrown into the caller, and no error of an earlier call is taken for this one's.
 #define COHOP_LAUNCHER(...)         \
   try {                             \
+    cohop_begin_launcher(__func__); \
     __VA_ARGS__                     \
   } catch (...) {                   \
     return COHOP_ERROR_EXCEPTION;   \
