@@ -202,6 +202,11 @@ impl<S: Scalar> Storage for Cuda<S> {
         Ok(buffer)
     }
 
+    fn upload_to_host<T: Element>(&self, host: &[T]) -> Result<CudaBuffer<T>> {
+        self.stream()?;
+        self.queue.pool.share(host)
+    }
+
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CudaBuffer<T>> {
         self.stream()?;
         let buffer = self.scratch::<T>(host.len())?;
