@@ -10,8 +10,13 @@
 #include <cuda_runtime.h>
 
 // The kernel may be a template in parentheses: COHOP_LAUNCH((kernel<float>), grid, block, shared, stream, arguments...)
-#define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...) \
-  kernel<<<(grid), (block), (shared), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__)
+// After a launch that failed a launcher's later ones are left out: they would read what that one has not written.
+#define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...)                                \
+  do {                                                                                        \
+    if (cudaPeekAtLastError() == cudaSuccess) {                                               \
+      kernel<<<(grid), (block), (shared), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
+    }                                                                                         \
+  } while (false)
 // COHOP_SHARED(float, tile, [32][33]);  COHOP_SHARED(int, count, );
 #define COHOP_SHARED(T, name, dims) __shared__ T name dims
 // The launch's dynamic shared memory.
@@ -20,15 +25,17 @@
   T* name = reinterpret_cast<T*>(cohop_dynamic_)
 
 static inline int32_t cohop_last_error() { return static_cast<int32_t>(cudaGetLastError()); }
+static inline void cohop_begin_launcher(const char*) { (void)cudaGetLastError(); }
 #else
 #include "emulate/emulate.h"
 #endif
 
 #include "cohop.h"
 
-// The body of a launcher: nothing is thrown into the caller.
+// The body of a launcher: nothing is thrown into the caller, and no error of an earlier call is taken for this one's.
 #define COHOP_LAUNCHER(...)         \
   try {                             \
+    cohop_begin_launcher(__func__); \
     __VA_ARGS__                     \
   } catch (...) {                   \
     return COHOP_ERROR_EXCEPTION;   \
@@ -41,10 +48,18 @@ constexpr unsigned FULL = 0xffffffffu;
 /// Threads of a block, unless a kernel says otherwise.
 constexpr int BLOCK = 256;
 
-/// Blocks for n threads of a grid-stride loop: enough to fill any device, few enough to start fast.
+/// The most blocks of a loop over more than a grid has threads for: enough to fill any device, few enough to start fast.
+/// On the emulator so few that tests come to the second round of such loops.
+#if defined(__CUDACC__)
+constexpr uint64_t MAX_BLOCKS = 16384;
+#else
+constexpr uint64_t MAX_BLOCKS = 8;
+#endif
+
+/// Blocks for n threads of a grid-stride loop.
 inline unsigned grid_for(uint64_t n, unsigned block = BLOCK) {
   const uint64_t blocks = (n + block - 1) / block;
-  return static_cast<unsigned>(blocks < 1 ? 1 : blocks < 16384 ? blocks : 16384);
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
 
 /// Blocks that must all run; so many that none can be launched (which is an error) if they are too many.

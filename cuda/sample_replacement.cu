@@ -79,6 +79,7 @@ __global__ void __launch_bounds__(BLOCK) sort_rows_kernel(uint64_t n, const uint
       const uint64_t other = __shfl_sync(FULL, own, from);
       rank += other < own || (other == own && from < lane);
     }
+    __syncwarp();  // before what other lanes have read is overwritten: a shuffle orders no accesses
     if (lane < length) edges[rank] = own;
   }
 }

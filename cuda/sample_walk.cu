@@ -139,7 +139,7 @@ int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_ro
       COHOP_LAUNCH((most_visited_kernel<32>), grid_of_teams<32>(n_rows), BLOCK, 0, stream, first_row, n_rows, per_row, keys,
                    most, vertex, visits, counts);
     } else {
-      COHOP_LAUNCH((most_visited_kernel<BLOCK>), static_cast<unsigned>(n_rows < 16384 ? n_rows : 16384), BLOCK, 0, stream,
+      COHOP_LAUNCH((most_visited_kernel<BLOCK>), static_cast<unsigned>(n_rows < MAX_BLOCKS ? n_rows : MAX_BLOCKS), BLOCK, 0, stream,
                    first_row, n_rows, per_row, keys, most, vertex, visits, counts);
     }
     return cohop_last_error();)

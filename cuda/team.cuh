@@ -107,7 +107,7 @@ __device__ __forceinline__ void for_rows(const cohop_rows& rows, Body body) {
 /// Blocks for teams that work on n rows, of which few are hubs.
 template <int THREADS>
 unsigned grid_of_teams(uint64_t n) {
-  const uint64_t blocks = (n + 7) / 8, most = THREADS == 32 ? 16384 : 1024;
+  const uint64_t blocks = (n + 7) / 8, most = THREADS == 32 ? MAX_BLOCKS : MAX_BLOCKS < 1024 ? 2 : 1024;
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
@@ -136,7 +136,8 @@ template <class Term>
 __device__ __forceinline__ double ordered_sum(uint32_t n, OrderedMemory& memory, Term term) {
   double sum = 0.0;
   in_order(n, memory, term, [&](uint32_t, double value) { sum += value; });
-  return __shfl_sync(FULL, sum, 0);  // and a barrier
+  __syncwarp();  // the memory may be used again: a shuffle orders no accesses
+  return __shfl_sync(FULL, sum, 0);
 }
 
 }  // namespace cohop

@@ -60,3 +60,4 @@ using cudaStream_t = void*;
 #define COHOP_DYNAMIC_SHARED(T, name) T* name = reinterpret_cast<T*>(::emulate::current_block->dynamic_shared)
 
 inline int cohop_last_error() { return emulate::take_error(); }
+inline void cohop_begin_launcher(const char* name) { emulate::begin_launcher(name); }

@@ -9,7 +9,10 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "multiprocessor.h"
@@ -22,6 +25,13 @@ namespace {
 thread_local std::optional<uint64_t> chosen_seed;
 thread_local int last_error = SUCCESS;
 thread_local char last_message[sizeof Launch::message];
+
+/// A launch by the launcher that makes it, and its number among those of one call, from 1.
+using Place = std::pair<std::string, uint64_t>;
+thread_local Place place;
+/// Places that this host thread has passed since the last look, and the one whose next launch is to fail.
+thread_local std::set<Place> passed;
+thread_local std::optional<Place> to_fail;
 
 void set_last_error(int error, const char* message) {
   if (last_error != SUCCESS) return;
@@ -123,8 +133,22 @@ void Launch::set_error(Error code, const char* text) {
   has_failed = true;
 }
 
+void begin_launcher(const char* name) {
+  take_error();
+  place = {name, 0};
+}
+
 void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*),
               void* argument) {
+  if (last_error != SUCCESS) return;
+  place.second++;
+  passed.insert(place);
+  if (to_fail == place) {
+    to_fail.reset();
+    char message[sizeof Launch::message];
+    snprintf(message, sizeof message, "%s: this launch was told to fail", kernel);
+    return set_last_error(LAUNCH_FAILURE, message);
+  }
   if (!is_valid(grid, threads, dynamic_shared_bytes)) {
     char message[sizeof Launch::message];
     snprintf(message, sizeof message,
@@ -220,6 +244,17 @@ extern "C" {
 
 /// Chooses the schedule of this host thread's launches; 0 runs threads and blocks in order.
 void cohop_emulate_set_seed(uint64_t seed) { emulate::chosen_seed = seed; }
+
+/// Lets the launch number `number`, from 1, of the next call of `launcher` that has so many fail, once. Of this host
+/// thread.
+void cohop_emulate_fail_launch(const char* launcher, uint64_t number) { emulate::to_fail = {launcher, number}; }
+
+/// Calls `each` for every launch that this host thread has made since the last call of this, each once: the name of its
+/// launcher, and its number among the launches of one call, from 1.
+void cohop_emulate_take_launches(void (*each)(void* context, const char* launcher, uint64_t number), void* context) {
+  for (const emulate::Place& place : emulate::passed) each(context, place.first.c_str(), place.second);
+  emulate::passed.clear();
+}
 
 /// Of this host thread's last failed launch.
 const char* cohop_emulate_message() { return emulate::last_message; }

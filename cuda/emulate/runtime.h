@@ -103,7 +103,10 @@ uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b)
 /// Ends the launch with an error.
 [[noreturn]] void fail(Error error, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-/// Runs body(argument) once a thread. Errors are kept for take_error.
+/// Forgets errors of earlier launches of this host thread. `name` stays valid.
+void begin_launcher(const char* name);
+
+/// Runs body(argument) once a thread. Errors are kept for take_error; while there is one, nothing runs.
 void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*),
               void* argument);
 

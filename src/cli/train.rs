@@ -19,7 +19,7 @@ use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, SamplerConfig};
 use crate::train::{
-    CacheConfig, EvalMode, Metric, Outcome, ParallelConfig, ParallelMode, TrainConfig, Trainer,
+    CacheConfig, DataOnDevice, EvalMode, Metric, Outcome, ParallelConfig, ParallelMode, TrainConfig, Trainer,
 };
 
 /// Train a node classifier
@@ -141,9 +141,9 @@ pub(super) struct TrainArgs {
     /// Threads that prepare batches ahead; results do not depend on it. In parallel modes and with a cache: 0 or 1
     #[arg(long, default_value_t = 1, value_name = "N")]
     workers: usize,
-    /// Keep graph and features in the device's memory, and make minibatches there
-    #[arg(long)]
-    on_device: bool,
+    /// Make minibatches on the device, which has graph and features in its memory; with `graph` the graph alone
+    #[arg(long, value_enum, value_name = "DATA", num_args = 0..=1, default_missing_value = "all")]
+    on_device: Option<OnDeviceName>,
     /// Whether one processing element trains alone, or several share each batch
     #[arg(long, value_enum, default_value_t = ModeName::Serial)]
     mode: ModeName,
@@ -162,6 +162,14 @@ pub(super) struct TrainArgs {
     /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     cache_policy: Policy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnDeviceName {
+    /// Graph and features
+    All,
+    /// Features stay in page-locked host memory, where the gather kernel reads them
+    Graph,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -366,7 +374,11 @@ impl TrainArgs {
                 MetricName::Auc => Metric::Auc,
             },
             cache: self.cache_rows.map(|rows| CacheConfig { policy: self.cache_policy, rows }),
-            on_device: self.on_device,
+            data_on_device: match self.on_device {
+                None => DataOnDevice::Nothing,
+                Some(OnDeviceName::Graph) => DataOnDevice::Graph,
+                Some(OnDeviceName::All) => DataOnDevice::All,
+            },
             workers: self.workers,
         }
     }

@@ -110,6 +110,10 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// A buffer with the elements of `host`.
     fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
 
+    /// A buffer with the elements of `host` that stays in host memory, for more than fits the device: on a GPU
+    /// page-locked, and kernels read it through the bus. On the CPU all memory is the host's.
+    fn upload_to_host<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
+
     /// Takes over a host buffer: on the CPU the same memory, elsewhere a copy.
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<Self::Buffer<T>>;
 
@@ -150,7 +154,7 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// Waits until all work given to the device is done.
     ///
     /// On a device that runs behind its caller, an error that only its data can show (an index out of range) may come
-    /// up in a later call: at the latest in this one or in [`download`](Storage::download).
+    /// up in a later call: at the latest in this one or in [`download`](Storage::download), of the same queue, and once.
     fn synchronize(&self) -> Result<()>;
 
     /// A point in the work given to the device.

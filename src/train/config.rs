@@ -39,6 +39,19 @@ impl Metric {
     }
 }
 
+/// What of a data set lies in the device's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataOnDevice {
+    /// Nothing: minibatches are made on the host.
+    #[default]
+    Nothing,
+    /// The graph. The device reads feature rows from page-locked host memory, which holds a copy of them.
+    Graph,
+    /// Graph and features.
+    All,
+}
+
 /// A cache of feature rows, of each processing element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheConfig {
@@ -82,10 +95,10 @@ pub struct TrainConfig {
     /// A cache of feature rows; with one, at most one thread prepares batches.
     #[serde(default)]
     pub cache: Option<CacheConfig>,
-    /// Whether graph and features lie in the device's memory and minibatches are made there, instead of on the host ahead
-    /// of the device.
+    /// What lies in the device's memory, where minibatches are then made instead of on the host ahead of the device.
+    /// Results do not depend on it.
     #[serde(default)]
-    pub on_device: bool,
+    pub data_on_device: DataOnDevice,
     /// Threads that prepare batches ahead. Results do not depend on it.
     pub workers: usize,
 }
@@ -134,7 +147,7 @@ impl Default for TrainConfig {
             eval: EvalMode::Full,
             metric: Metric::Accuracy,
             cache: None,
-            on_device: false,
+            data_on_device: DataOnDevice::Nothing,
             workers: 1,
         }
     }

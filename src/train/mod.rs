@@ -26,7 +26,7 @@ mod report;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
-pub use config::{CacheConfig, EvalMode, Metric, TrainConfig};
+pub use config::{CacheConfig, DataOnDevice, EvalMode, Metric, TrainConfig};
 pub use evaluate::{Evaluation, infer_full, infer_sampled};
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use parallel::{ParallelConfig, ParallelMode};

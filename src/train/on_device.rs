@@ -1,20 +1,21 @@
-//! Minibatches made on the device: graph and features lie in its memory, and nothing but seeds and labels travels.
+//! Minibatches made on the device. The graph lies in its memory. The features do too, and then nothing but seeds and
+//! labels travels; or they stay on the host, and the gather kernel reads the rows of a batch from there.
 
 use std::time::Instant;
 
 use half::{bf16, f16};
 
-use super::Preparer;
 use super::prepare::{Batch, BatchInput};
+use super::{DataOnDevice, Preparer};
 use crate::cache::Counts;
 use crate::data::Features;
-use crate::device::{Device, Storage};
+use crate::device::{Device, Element, Storage};
 use crate::error::{Error, Result};
 use crate::nn::OneHot;
 use crate::sample::Sampler;
 use crate::tensor::Tensor;
 
-/// A data set in a device's memory.
+/// A data set that a device's kernels reach.
 #[derive(Debug)]
 pub(super) struct OnDevice<D: Device> {
     graph: D::Graph,
@@ -38,14 +39,15 @@ pub(super) struct Made<D: Device> {
 }
 
 impl<D: Device> OnDevice<D> {
-    /// Copies the preparer's data set to `device`. An error for sparse features.
-    pub(super) fn new(device: &D, preparer: &Preparer<D::Scalar>) -> Result<Self> {
+    /// Copies the preparer's data set: the graph to `device`, the features to where `data` says. An error for sparse
+    /// features.
+    pub(super) fn new(device: &D, preparer: &Preparer<D::Scalar>, data: DataOnDevice) -> Result<Self> {
         let dataset = preparer.dataset();
         let features = match &dataset.features {
             Features::None => Table::None,
-            Features::F32(x) => Table::F32(device.upload(x.data())?),
-            Features::F16(x) => Table::F16(device.upload(x.data())?),
-            Features::Bf16(x) => Table::Bf16(device.upload(x.data())?),
+            Features::F32(x) => Table::F32(copied(device, x.data(), data)?),
+            Features::F16(x) => Table::F16(copied(device, x.data(), data)?),
+            Features::Bf16(x) => Table::Bf16(copied(device, x.data(), data)?),
             Features::Sparse(_) => {
                 let expected = "dense features (--feature-dtype makes them so), or none";
                 return Err(Error::invalid("features on the device", "sparse", expected));
@@ -96,4 +98,8 @@ impl<D: Device> OnDevice<D> {
         }
         Ok(BatchInput::Dense(out))
     }
+}
+
+fn copied<D: Storage, T: Element>(device: &D, rows: &[T], data: DataOnDevice) -> Result<D::Buffer<T>> {
+    if data == DataOnDevice::All { device.upload(rows) } else { device.upload_to_host(rows) }
 }

@@ -11,7 +11,7 @@ use super::on_device::OnDevice;
 use super::parallel::{Parallel, ParallelConfig, average_statistics};
 use super::prepare::{Batch, BatchInput, HostBatch};
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
-use super::{EvalMode, Metric, Pipeline, Preparer, TrainConfig};
+use super::{DataOnDevice, EvalMode, Metric, Pipeline, Preparer, TrainConfig};
 use crate::block::Block;
 use crate::comm::Communicator;
 use crate::coop::{exchange, sum_gradients};
@@ -102,8 +102,11 @@ impl<D: Device> Trainer<D> {
     /// fanouts that do not fit, no training vertices.
     pub fn new(device: D, dataset: Arc<Dataset>, config: TrainConfig) -> Result<Self> {
         let mut trainer = Trainer::prepared(device, dataset, config)?;
+        let data = trainer.config.data_on_device;
         if trainer.config.batch_size.is_none() && trainer.config.sampler.method == Method::Full {
             trainer.whole = Some(trainer.whole_graph()?);
+        } else if data != DataOnDevice::Nothing {
+            trainer.on_device = Some(Arc::new(OnDevice::new(&trainer.device, &trainer.preparer, data)?));
         }
         Ok(trainer)
     }
@@ -125,9 +128,10 @@ impl<D: Device> Trainer<D> {
 
     /// Makes this trainer, which is in the same state everywhere, one of several as by [`parallel`](Trainer::parallel).
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
-        if self.config.on_device {
-            let expected = "false where several processing elements train";
-            return Err(Error::invalid("on_device", true, expected));
+        let data = self.config.data_on_device;
+        if data != DataOnDevice::Nothing {
+            let expected = "Nothing where several processing elements train";
+            return Err(Error::invalid("data_on_device", format!("{data:?}"), expected));
         }
         self.config.workers = self.config.workers.min(1);
         self.whole = None;
@@ -173,15 +177,13 @@ impl<D: Device> Trainer<D> {
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
         let mut preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
-        if config.on_device && config.cache.is_some() {
-            return Err(Error::invalid("cache", "given", "none where features lie on the device"));
+        if config.data_on_device != DataOnDevice::Nothing && config.cache.is_some() {
+            return Err(Error::invalid("cache", "given", "none where minibatches are made on the device"));
         }
         if let Some(cache) = config.cache {
             preparer = preparer.with_cache(cache.policy, cache.rows)?;
             config.workers = config.workers.min(1);
         }
-        let on_device =
-            if config.on_device { Some(Arc::new(OnDevice::new(&device, &preparer)?)) } else { None };
         Ok(Trainer {
             device,
             config,
@@ -193,7 +195,7 @@ impl<D: Device> Trainer<D> {
             stall: Stall::default(),
             whole: None,
             parallel: None,
-            on_device,
+            on_device: None,
         })
     }
 

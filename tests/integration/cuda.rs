@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cohop::data::{self, Dataset, SbmData};
+use cohop::data::{self, Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, Cuda, Device, LaborIterations, Method};
 use cohop::graph::Sbm;
 use cohop::nn::ModelKind;
 use cohop::sample::Fanouts;
-use cohop::train::{TrainConfig, Trainer};
+use cohop::train::{DataOnDevice, TrainConfig, Trainer};
 
 use crate::common;
 
@@ -103,8 +103,28 @@ fn minibatches_made_on_the_device_are_those_of_the_host() {
     for method in [Method::Neighbor { replace: false, weighted: false }, labor] {
         let mut config = config(ModelKind::Sage);
         config.sampler.method = method;
-        config.on_device = true;
+        config.data_on_device = DataOnDevice::All;
         assert_same_curve(&small(), &config, 2, &format!("{method:?}"));
+    }
+}
+
+/// Losses and accuracies, bit for bit.
+#[test]
+fn where_features_lie_changes_nothing() {
+    if !common::has_cuda() {
+        return;
+    }
+    for dtype in [FeatureDtype::F32, FeatureDtype::F16, FeatureDtype::Bf16] {
+        let dataset = Arc::into_inner(small()).unwrap();
+        let features = dataset.features.to_dtype(dtype).unwrap();
+        let dataset = Arc::new(Dataset { features, ..dataset });
+        let run = |data_on_device| {
+            let config = TrainConfig { data_on_device, ..config(ModelKind::Sage) };
+            curve(Cuda::<f32>::new(0).unwrap(), &dataset, &config, 2)
+        };
+        let expected = run(DataOnDevice::All);
+        assert_eq!(run(DataOnDevice::Graph), expected, "{dtype}");
+        assert_eq!(run(DataOnDevice::Nothing), expected, "{dtype}");
     }
 }
 

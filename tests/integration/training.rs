@@ -8,7 +8,7 @@ use cohop::device::{Cpu, Method};
 use cohop::graph::{Graph, Sbm};
 use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::sample::Fanouts;
-use cohop::train::{EpochReport, EvalMode, Observer, TrainConfig, Trainer, read_info};
+use cohop::train::{DataOnDevice, EpochReport, EvalMode, Observer, TrainConfig, Trainer, read_info};
 
 fn dataset() -> Arc<Dataset> {
     dataset_of(1200)
@@ -266,18 +266,22 @@ fn isolated_vertices_single_vertices_and_empty_layers_train() {
 fn where_batches_are_made_changes_nothing() {
     for kind in [ModelKind::Sage, ModelKind::Gcn] {
         let expected = parameters(&trained(config(kind)));
-        assert_eq!(expected, parameters(&trained(TrainConfig { on_device: true, ..config(kind) })));
+        for data_on_device in [DataOnDevice::Graph, DataOnDevice::All] {
+            assert_eq!(expected, parameters(&trained(TrainConfig { data_on_device, ..config(kind) })));
+        }
     }
     let dtype = cohop::data::FeatureDtype::F16;
     let narrow = Arc::new(Dataset {
         features: dataset().features.to_dtype(dtype).unwrap(),
         ..Dataset::clone(&dataset())
     });
-    let run = |on_device| {
-        let config = TrainConfig { on_device, ..config(ModelKind::Sage) };
+    let run = |data_on_device| {
+        let config = TrainConfig { data_on_device, ..config(ModelKind::Sage) };
         let mut trainer = Trainer::new(Cpu::new(), narrow.clone(), config).unwrap();
         trainer.fit(&mut ()).unwrap();
         parameters(&trainer)
     };
-    assert_eq!(run(false), run(true));
+    let expected = run(DataOnDevice::Nothing);
+    assert_eq!(run(DataOnDevice::Graph), expected);
+    assert_eq!(run(DataOnDevice::All), expected);
 }

@@ -88,7 +88,13 @@ impl Driver {
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: written before it is read.
         let pointer = unsafe { result::malloc_host(bytes, flags) };
-        Ok(Address(pointer.map_err(device_error("allocate page-locked memory"))?.cast()))
+        let pointer = pointer.map_err(|error| Error::Device {
+            operation: "allocate page-locked host memory",
+            code: error.0 as i32,
+            name: name(error),
+            message: format!(": {bytes} bytes were asked for"),
+        })?;
+        Ok(Address(pointer.cast()))
     }
 
     /// # Safety

@@ -10,7 +10,7 @@ use super::ffi;
 use crate::device::Element;
 use crate::error::{Error, Result};
 
-/// An address in device memory (or, for the status word, in memory that both sides reach).
+/// An address in device memory, or in host memory that both sides reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address(pub *mut u8);
 
@@ -68,7 +68,30 @@ impl Pool {
                 self.driver.allocate(bytes)
             })?,
         };
-        Ok(CudaBuffer { address, len, bytes, pool: self.clone(), element: PhantomData })
+        Ok(CudaBuffer { address, len, bytes, place: Place::Device, pool: self.clone(), element: PhantomData })
+    }
+
+    /// A buffer in host memory that kernels reach too, with the elements of `host`.
+    pub(super) fn share<T: Element>(self: &Arc<Self>, host: &[T]) -> Result<CudaBuffer<T>> {
+        let (len, bytes) = (host.len(), size_of_val(host));
+        if bytes == 0 {
+            return self.allocate(len);
+        }
+        let address = self.driver.allocate_shared(bytes)?;
+        // SAFETY: both hold as many bytes; no kernel has the new memory yet.
+        unsafe { std::ptr::copy_nonoverlapping(host.as_ptr().cast(), address.0, bytes) };
+        Ok(CudaBuffer { address, len, bytes, place: Place::Host, pool: self.clone(), element: PhantomData })
+    }
+
+    /// Frees what [`share`](Pool::share) allocated, after a wait for what may still use it.
+    fn free_shared(&self, address: Address, bytes: usize) {
+        let is_idle =
+            self.driver.bind().and_then(|_| self.user.synchronize()).and_then(|()| self.driver.synchronize());
+        // On a device that was lost, a kernel may still have it: it is left.
+        if is_idle.is_ok() {
+            // SAFETY: allocated by `allocate_shared` with as many bytes, nobody owns it, and the device is idle.
+            unsafe { self.driver.free_shared(address, bytes) };
+        }
     }
 
     fn take_back(&self, address: Address, bytes: usize) {
@@ -117,11 +140,20 @@ impl Drop for Pool {
     }
 }
 
-/// Owned memory on a CUDA device.
+/// Where a buffer's memory is.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Device,
+    /// Page-locked, and read by kernels through the bus.
+    Host,
+}
+
+/// Owned memory that a CUDA device reaches.
 pub struct CudaBuffer<T> {
     address: Address,
     len: usize,
     bytes: usize,
+    place: Place,
     pool: Arc<Pool>,
     element: PhantomData<T>,
 }
@@ -153,7 +185,10 @@ impl<T> CudaBuffer<T> {
 
 impl<T> Drop for CudaBuffer<T> {
     fn drop(&mut self) {
-        self.pool.take_back(self.address, self.bytes);
+        match self.place {
+            Place::Device => self.pool.take_back(self.address, self.bytes),
+            Place::Host => self.pool.free_shared(self.address, self.bytes),
+        }
     }
 }
 

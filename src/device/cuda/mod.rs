@@ -59,14 +59,14 @@ pub struct Cuda<S: Scalar = f32> {
 
 /// What all queues of a device have in common.
 struct Shared {
-    status: Status,
     /// The first error after which the context cannot be used any more.
     lost: OnceLock<String>,
 }
 
-/// A stream and its memory.
+/// A stream, its memory, and what its kernels report.
 struct Queue {
     pool: Arc<Pool>,
+    status: Status,
     /// Host buffers that are being copied from, and the points at which that is done.
     in_flight: Mutex<Vec<(Event, Box<dyn Any + Send>)>>,
 }
@@ -82,14 +82,14 @@ impl<S: Scalar> Cuda<S> {
     /// Opens the GPU number `ordinal`. Without a driver or a GPU: [`Error::Unavailable`].
     pub fn new(ordinal: usize) -> Result<Self> {
         let driver = Arc::new(Driver::open(ordinal)?);
-        let status = Status::new(&driver)?;
-        let shared = Arc::new(Shared { status, lost: OnceLock::new() });
-        Ok(Self::with_pool(shared, Pool::new(driver.clone(), driver)))
+        let shared = Arc::new(Shared { lost: OnceLock::new() });
+        Self::with_pool(shared, Pool::new(driver.clone(), driver))
     }
 
-    fn with_pool(shared: Arc<Shared>, pool: Pool) -> Self {
-        let queue = Queue { pool: Arc::new(pool), in_flight: Mutex::default() };
-        Cuda { shared, queue: Arc::new(queue), scalar: PhantomData }
+    fn with_pool(shared: Arc<Shared>, pool: Pool) -> Result<Self> {
+        let status = Status::new(pool.driver())?;
+        let queue = Queue { pool: Arc::new(pool), status, in_flight: Mutex::default() };
+        Ok(Cuda { shared, queue: Arc::new(queue), scalar: PhantomData })
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -123,7 +123,7 @@ impl<S: Scalar> Cuda<S> {
 
     /// Where kernels report indices out of range.
     fn status(&self) -> *mut ffi::cohop_status {
-        self.shared.status.pointer()
+        self.queue.status.pointer()
     }
 
     /// Device memory for a kernel's own use, given back when dropped.
@@ -200,6 +200,11 @@ impl<S: Scalar> Storage for Cuda<S> {
         }
         self.driver().synchronize()?;
         Ok(buffer)
+    }
+
+    fn upload_to_host<T: Element>(&self, host: &[T]) -> Result<CudaBuffer<T>> {
+        self.stream()?;
+        self.queue.pool.share(host)
     }
 
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CudaBuffer<T>> {
@@ -281,14 +286,14 @@ impl<S: Scalar> Storage for Cuda<S> {
     fn synchronize(&self) -> Result<()> {
         self.stream()?;
         self.driver().synchronize()?;
-        self.shared.status.check()
+        self.queue.status.check()
     }
 
     type Event = Event;
 
     fn beside(&self) -> Result<Self> {
         let driver = Arc::new(self.driver().fork()?);
-        Ok(Self::with_pool(self.shared.clone(), Pool::new(driver, self.driver().clone())))
+        Self::with_pool(self.shared.clone(), Pool::new(driver, self.driver().clone()))
     }
 
     fn record(&self) -> Result<Event> {

@@ -8,7 +8,7 @@ mod labor;
 mod pick;
 mod relabel;
 #[cfg(test)]
-mod twins;
+pub(super) mod twins;
 mod walk;
 
 use std::ffi::c_void;

@@ -1,6 +1,12 @@
 //! How test bodies run on CUDA: on the emulator over several schedules, on a GPU if there is one.
 
+#[cfg(feature = "emulate")]
+pub(crate) use super::sample::twins::compare_draws;
+#[cfg(feature = "emulate")]
+use super::{dtype, ffi};
 use crate::device::{Cuda, Scalar};
+#[cfg(feature = "emulate")]
+use crate::error::Result;
 
 /// Runs `body` on a CUDA device.
 ///
@@ -43,3 +49,15 @@ pub(crate) fn choose_schedule(seed: u64) {
 
 #[cfg(not(feature = "emulate"))]
 pub(crate) fn choose_schedule(_: u64) {}
+
+/// Asks for a gather of more rows than a grid has blocks for.
+#[cfg(feature = "emulate")]
+pub(crate) fn gather_too_much(device: &Cuda<f32>) -> Result<()> {
+    let (rows, nothing) = (1 << 45, std::ptr::null_mut::<u32>());
+    let (scalar, status, stream) = (dtype::<f32>(), device.status(), device.stream()?);
+    // SAFETY: such a grid cannot be launched, so that nothing is read or written.
+    let code = unsafe {
+        ffi::cohop_gather(scalar, scalar, rows, 1, nothing.cast(), 1, nothing, nothing.cast(), status, stream)
+    };
+    device.check("gather", code)
+}

@@ -5,6 +5,8 @@
 mod attention;
 mod batch_norm;
 mod elementwise;
+#[cfg(feature = "emulate")]
+mod failures;
 mod gemm;
 mod loss;
 mod naive;
@@ -31,6 +33,10 @@ macro_rules! test_devices {
         test_devices!(@ cuda_f32, $crate::device::cuda::testing::on_cuda::<f32>, $($body)*);
         #[cfg(any(feature = "cuda", feature = "emulate"))]
         test_devices!(@ cuda_f64, $crate::device::cuda::testing::on_cuda::<f64>, $($body)*);
+        /// For [`failures`](super::failures).
+        #[cfg(feature = "emulate")]
+        #[allow(dead_code)]
+        pub(super) const BODIES: &[super::NamedBody] = &[$((stringify!($body), $body)),*];
     };
     (@ $name:ident, $run:expr, $($body:ident)*) => {
         mod $name {
@@ -61,15 +67,29 @@ pub(crate) use test_f64_devices;
 
 pub(crate) use naive::Typed;
 
+/// A test's name and body.
+#[cfg(feature = "emulate")]
+type NamedBody = (&'static str, fn(&crate::device::Cuda<f32>));
+
 /// Runs `body` on the CPU.
 pub(crate) fn on_cpu<S: Scalar>(body: impl Fn(&Cpu<S>)) {
     body(&Cpu::new());
 }
 
+thread_local! {
+    /// The most cases that this thread's tests run.
+    static MOST_CASES: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+}
+
 /// Runs `body` on values of `strategy`, the same ones every time: 96, or `COHOP_TEST_CASES`.
 fn for_cases<T: Debug>(strategy: impl Strategy<Value = T>, body: impl Fn(T)) {
     let cases = std::env::var("COHOP_TEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96);
-    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let cases = MOST_CASES.get().min(cases);
+    let mut config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    if MOST_CASES.get() < u32::MAX {
+        // A simpler case that fails is looked for only where failures are not wanted.
+        config.max_shrink_iters = 0;
+    }
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let outcome = runner.run(&strategy, |value| {
         body(value);

@@ -8,7 +8,7 @@ use crate::device::{FeatureElement, Gather, Scalar};
 use crate::error::Error;
 
 test_devices! {
-    gather gather_wide_rows gather_out_of_range
+    gather gather_wide_rows gather_from_host_memory gather_out_of_range
     scatter_add scatter_add_wide_rows scatter_add_to_few_rows scatter_out_of_range_writes_nothing
 }
 
@@ -46,6 +46,34 @@ fn gather<D: Gather>(device: &D) {
 fn gather_wide_rows<D: Gather>(device: &D) {
     for dim in [1023, 1024, 2050] {
         check_gathers(device, 7, 11, dim, 5);
+    }
+}
+
+/// Rows of a table on the host are those of the same table on the device, bit for bit.
+fn gather_from_host_memory<D: Gather>(device: &D) {
+    fn check<D: Gather, E: FeatureElement>(
+        device: &D,
+        n_table: usize,
+        dim: usize,
+        narrow: impl Fn(f64) -> E,
+    ) {
+        let mut random = Random(dim as u64);
+        let table: Vec<E> = random.values::<f64>(n_table * dim, false).into_iter().map(narrow).collect();
+        let index: Vec<u32> = (0..50).map(|_| random.index(n_table) as u32).collect();
+        let index = Guarded::new(device, &index);
+        let (on_device, on_host) = (device.upload(&table).unwrap(), device.upload_to_host(&table).unwrap());
+        let rows = |table| {
+            let mut out = Guarded::poisoned(device, 50 * dim);
+            device.gather(D::view(table), n_table, index.view(), out.matrix_mut(50, dim)).unwrap();
+            bytemuck::cast_slice::<D::Scalar, u8>(&out.read()).to_vec()
+        };
+        assert_eq!(rows(&on_host), rows(&on_device));
+        assert_eq!(device.download(D::view(&on_host)).unwrap(), table);
+    }
+    for (n_table, dim) in [(1, 1), (40, 7), (40, 8), (300, 100), (40, 0)] {
+        check(device, n_table, dim, |v| v as f32);
+        check(device, n_table, dim, f16::from_f64);
+        check(device, n_table, dim, bf16::from_f64);
     }
 }
 

@@ -51,7 +51,9 @@ fn variates() -> [Variates; 4] {
 
 /// The race detector is slow; and with `f64`, only weights differ.
 fn few_cases<D: Storage>() -> bool {
-    size_of::<D::Scalar>() == 8 || std::env::var("COHOP_EMULATE").is_ok_and(|mode| mode == "race")
+    size_of::<D::Scalar>() == 8
+        || super::MOST_CASES.get() < u32::MAX
+        || std::env::var("COHOP_EMULATE").is_ok_and(|mode| mode == "race")
 }
 
 /// A graph of rows of sources, of which a fifth has weight zero, and of relations.

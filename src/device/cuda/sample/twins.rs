@@ -44,26 +44,28 @@ fn words() -> Vec<u64> {
 
 #[test]
 fn draws() {
-    on_cuda(|device| {
-        for batch in [0, 3, 9] {
-            let variates = Variates::new(7, batch, Kappa::steps(10).unwrap());
-            let seed = variates.seed();
-            check(device, Draw::COHOP_DRAW_UNIFORM, &variates, &words(), |_, p| {
-                uniform(seed, STREAM, p).to_bits()
-            });
-            check(device, Draw::COHOP_DRAW_UNIFORM_OPEN, &variates, &words(), |_, p| {
-                uniform_open(seed, STREAM, p).to_bits()
-            });
-            let mut limits: Vec<u64> = words().into_iter().map(|limit| limit.max(1)).collect();
-            limits.extend([1, 2, 3 << 62, u64::MAX, 1 << 63, (1 << 63) + 1].repeat(20));
-            check(device, Draw::COHOP_DRAW_BOUNDED, &variates, &limits, |i, p| {
-                bounded(seed, STREAM, i as u64, p)
-            });
-            check(device, Draw::COHOP_DRAW_VARIATE, &variates, &words(), |_, p| {
-                u64::from(variates.word(STREAM, p))
-            });
-        }
-    });
+    on_cuda(compare_draws);
+}
+
+pub(crate) fn compare_draws(device: &Cuda) {
+    for batch in [0, 3, 9] {
+        let variates = Variates::new(7, batch, Kappa::steps(10).unwrap());
+        let seed = variates.seed();
+        check(device, Draw::COHOP_DRAW_UNIFORM, &variates, &words(), |_, p| {
+            uniform(seed, STREAM, p).to_bits()
+        });
+        check(device, Draw::COHOP_DRAW_UNIFORM_OPEN, &variates, &words(), |_, p| {
+            uniform_open(seed, STREAM, p).to_bits()
+        });
+        let mut limits: Vec<u64> = words().into_iter().map(|limit| limit.max(1)).collect();
+        limits.extend([1, 2, 3 << 62, u64::MAX, 1 << 63, (1 << 63) + 1].repeat(20));
+        check(device, Draw::COHOP_DRAW_BOUNDED, &variates, &limits, |i, p| {
+            bounded(seed, STREAM, i as u64, p)
+        });
+        check(device, Draw::COHOP_DRAW_VARIATE, &variates, &words(), |_, p| {
+            u64::from(variates.word(STREAM, p))
+        });
+    }
 }
 
 #[test]
