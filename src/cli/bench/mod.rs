@@ -42,7 +42,8 @@ Examples:
   cohop bench --device cuda --size M")]
 pub(super) struct BenchArgs {
     /// A folder with the arrays rowptr, col, x, y, train, batches and etype as .npy files, as
-    /// benches/peers/make_graph.py writes it, instead of a generated graph
+    /// benches/peers/make_graph.py writes it, instead of a generated graph; or a data set folder, of any size, on which
+    /// sampling and training are measured
     #[arg(long, value_name = "FOLDER", conflicts_with = "size")]
     data: Option<PathBuf>,
     /// The size of the generated graph
@@ -69,7 +70,7 @@ pub(super) struct BenchArgs {
 }
 
 /// All works, and what they are.
-const WORKS: [(&str, &str); 27] = [
+const WORKS: [(&str, &str); 28] = [
     ("copy", "all threads copy memory"),
     ("gather", "random rows of a table"),
     ("gemm_f32", "dense products"),
@@ -96,6 +97,7 @@ const WORKS: [(&str, &str); 27] = [
     ("train_sage", "training GraphSAGE, 3 layers of 256, fanouts 15, 10, 5"),
     ("train_gcn", "training GCN likewise"),
     ("train_sage_on_device", "the same with minibatches made on a GPU"),
+    ("train_sage_graph_on_device", "the same with features in the host's memory"),
     ("train_gcn_on_device", "the same with minibatches made on a GPU"),
 ];
 
@@ -140,7 +142,7 @@ pub(super) fn run(global: &Global, args: &BenchArgs) -> Result<ExitCode> {
 
 fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &BenchArgs) -> Result<ExitCode> {
     let workload = match &args.data {
-        Some(folder) => Workload::read(folder)?,
+        Some(folder) => Workload::read(folder, global.seed)?,
         None => Workload::generate(args.size, global.seed)?,
     };
     // Without a terminal on stderr indicatif draws nothing.
@@ -160,14 +162,23 @@ fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &BenchArgs
         bar: ProgressBar::with_draw_target(None, target).with_style(style),
     };
     memory::copy(&mut bench)?;
-    memory::gather(&mut bench)?;
-    dense::gemm(&mut bench)?;
-    sparse::all(&mut bench)?;
-    attention::edge_softmax(&mut bench)?;
-    layers::all(&mut bench)?;
+    if workload.is_in_memory {
+        memory::gather(&mut bench)?;
+        dense::gemm(&mut bench)?;
+        sparse::all(&mut bench)?;
+        attention::edge_softmax(&mut bench)?;
+        layers::all(&mut bench)?;
+    }
     sampling::all(&mut bench)?;
     training::all(&mut bench)?;
     bench.bar.finish_and_clear();
+    if bench.rows.is_empty() {
+        return Err(Error::invalid(
+            "--only",
+            args.only.join(","),
+            "sampling or training, on a data set folder",
+        ));
+    }
     if !global.json {
         output::line(device.describe())?;
         row::print(&bench.rows)?;

@@ -11,7 +11,7 @@ use crate::data::Dataset;
 use crate::device::Device;
 use crate::error::Result;
 use crate::nn::{ModelConfig, ModelKind, OptimizerConfig};
-use crate::train::{TrainConfig, Trainer};
+use crate::train::{DataOnDevice, TrainConfig, Trainer};
 
 const HIDDEN: usize = 256;
 const MAX_BATCHES: usize = 40;
@@ -19,15 +19,16 @@ const MAX_BATCHES: usize = 40;
 pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
     let (sage, gcn) = (ModelKind::Sage, ModelKind::GcnMean);
     let works = [
-        ("train_sage", sage, false),
-        ("train_gcn", gcn, false),
-        ("train_sage_on_device", sage, true),
-        ("train_gcn_on_device", gcn, true),
+        ("train_sage", sage, DataOnDevice::Nothing),
+        ("train_gcn", gcn, DataOnDevice::Nothing),
+        ("train_sage_on_device", sage, DataOnDevice::All),
+        ("train_sage_graph_on_device", sage, DataOnDevice::Graph),
+        ("train_gcn_on_device", gcn, DataOnDevice::All),
     ];
-    for (work, kind, on_device) in works {
+    for (work, kind, data_on_device) in works {
         // On the CPU there is no other place to make minibatches.
-        if bench.wants(work) && !(on_device && bench.on_host) {
-            train(bench, work, kind, on_device)?;
+        if bench.wants(work) && (data_on_device == DataOnDevice::Nothing || !bench.on_host) {
+            train(bench, work, kind, data_on_device)?;
         }
     }
     Ok(())
@@ -37,7 +38,7 @@ fn train<D: Device<Scalar = f32>>(
     bench: &mut Bench<'_, D>,
     work: &'static str,
     kind: ModelKind,
-    on_device: bool,
+    data_on_device: DataOnDevice,
 ) -> Result<()> {
     // Full batches alone, so that an epoch is so many times the same work.
     let given = &bench.workload.dataset;
@@ -58,7 +59,7 @@ fn train<D: Device<Scalar = f32>>(
         },
         sampler: sampler_config(NEIGHBOR),
         batch_size: Some(batch_size),
-        on_device,
+        data_on_device,
         ..defaults
     };
     let mut trainer = Trainer::new(bench.device.clone(), dataset, config)?;

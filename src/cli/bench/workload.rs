@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::array::Array;
 use crate::block::Block;
 use crate::data::npy::NpyArray;
-use crate::data::{Dataset, Features, Split};
+use crate::data::{self, Dataset, Features, LoadOptions, Split};
 use crate::device::Device;
 use crate::error::{Error, Result, check_length};
 use crate::graph::{Graph, Rmat};
@@ -19,6 +19,7 @@ use crate::sample::Batches;
 /// Seeds of a batch.
 pub(super) const BATCH: usize = 1024;
 const FEATURES: usize = 100;
+const MAX_BATCHES: usize = 100;
 const CLASSES: u64 = 47;
 const RELATIONS: u64 = 8;
 /// Share of the vertices that are trained on.
@@ -57,7 +58,7 @@ impl Size {
     }
 
     fn n_batches(self) -> usize {
-        if self == Size::Xs { 4 } else { 100 }
+        if self == Size::Xs { 4 } else { MAX_BATCHES }
     }
 }
 
@@ -74,11 +75,25 @@ pub(super) struct Workload {
     pub n_relations: usize,
     /// Seeds of each batch.
     pub batches: Vec<Vec<u32>>,
+    /// Whether the graph may be processed as a whole, or else only be sampled from.
+    pub is_in_memory: bool,
 }
 
 impl Workload {
-    /// Reads the arrays `rowptr, col, x, y, train, batches, etype` of a folder; each with its name and `.npy`.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    /// Reads the arrays `rowptr, col, x, y, train, batches, etype` of a folder; each with its name and `.npy`. Of a data set
+    /// folder, the graph and the features are mapped and stay on disk until they are used.
+    pub(super) fn read(folder: &Path, seed: u64) -> Result<Self> {
+        if folder.join("indptr.npy").exists() {
+            let dataset = data::load_with(folder, &LoadOptions { trust_indices: true })?;
+            return Ok(Workload {
+                name: dataset.name.clone(),
+                batches: draw_batches(&dataset.train_idx, MAX_BATCHES, seed)?,
+                dataset: Arc::new(dataset),
+                edge_type: Vec::new().into(),
+                n_relations: 0,
+                is_in_memory: false,
+            });
+        }
         let open = |name: &str| NpyArray::open(&folder.join(format!("{name}.npy")), name);
         let (rowptr, col) = (open("rowptr")?, open("col")?);
         rowptr.vector()?;
@@ -141,17 +156,7 @@ impl Workload {
         let mut train: Vec<u32> = (0..n as u32).filter(|&v| graph.in_degree(v) > 0).collect();
         rng::shuffle(seed, Purpose::Split.stream(0), &mut train);
         train.truncate(((TRAIN_SHARE * n as f64) as usize).max(BATCH));
-        let order = Batches::new(train.clone(), BATCH, seed)?;
-        let mut batches: Vec<Vec<u32>> = Vec::new();
-        for epoch in 0.. {
-            let epoch = order.epoch(epoch);
-            batches
-                .extend(epoch.iter().map(|(_, seeds)| seeds.to_vec()).filter(|seeds| seeds.len() == BATCH));
-            if batches.len() >= size.n_batches() {
-                break;
-            }
-        }
-        batches.truncate(size.n_batches());
+        let batches = draw_batches(&train, size.n_batches(), seed)?;
 
         let features = Features::dense(features, n, FEATURES)?;
         let split = Split { train, ..Split::default() };
@@ -196,6 +201,7 @@ impl Workload {
             dataset: Arc::new(dataset),
             edge_type,
             batches,
+            is_in_memory: true,
         })
     }
 
@@ -222,6 +228,26 @@ impl Workload {
         let few = |&v: &u32| (1..=64).contains(&graph.in_degree(v));
         (0..n).step_by((n as usize / 200).max(1)).filter(few).take(20).collect()
     }
+}
+
+/// As many batches of training vertices, all of the same size, as epochs have them.
+fn draw_batches(train: &[u32], n_batches: usize, seed: u64) -> Result<Vec<Vec<u32>>> {
+    let batch_size = BATCH.min(train.len());
+    if batch_size == 0 {
+        return Err(Error::invalid("training vertices", 0, "one at least"));
+    }
+    let order = Batches::new(train.to_vec(), batch_size, seed)?;
+    let mut batches: Vec<Vec<u32>> = Vec::new();
+    for epoch in 0.. {
+        let epoch = order.epoch(epoch);
+        batches
+            .extend(epoch.iter().map(|(_, seeds)| seeds.to_vec()).filter(|seeds| seeds.len() == batch_size));
+        if batches.len() >= n_batches {
+            break;
+        }
+    }
+    batches.truncate(n_batches);
+    Ok(batches)
 }
 
 #[cfg(test)]
@@ -260,10 +286,19 @@ mod tests {
     #[test]
     fn a_folder_is_read() {
         let folder = folder();
-        let workload = Workload::read(folder.path()).unwrap();
+        let workload = Workload::read(folder.path(), 0).unwrap();
         assert_eq!(workload.graph().in_neighbors(1), [0, 2]);
         assert_eq!((workload.n_relations, workload.dataset.n_classes), (3, 5));
         assert_eq!(workload.batches, [[0], [2]]);
+    }
+
+    #[test]
+    fn a_data_set_is_mapped() {
+        let folder = tempfile::tempdir().unwrap();
+        data::load("rmat").unwrap().write(folder.path()).unwrap();
+        let workload = Workload::read(folder.path(), 1).unwrap();
+        assert_eq!((workload.batches.len(), workload.batches[99].len()), (MAX_BATCHES, BATCH));
+        assert!(!workload.is_in_memory);
     }
 
     #[test]
@@ -279,18 +314,18 @@ mod tests {
         for (name, shape, values, message) in cases {
             let folder = folder();
             npy(&folder.path().join(format!("{name}.npy")), "<i8", shape, &integers(values));
-            let error = Workload::read(folder.path()).unwrap_err().to_string();
+            let error = Workload::read(folder.path(), 0).unwrap_err().to_string();
             assert!(error.contains(message), "{name}: {error}");
         }
         let folder = folder();
         std::fs::remove_file(folder.path().join("x.npy")).unwrap();
-        assert!(Workload::read(folder.path()).unwrap_err().to_string().contains("x.npy"));
+        assert!(Workload::read(folder.path(), 0).unwrap_err().to_string().contains("x.npy"));
     }
 
     #[test]
     fn an_edge_without_its_reverse_is_an_error() {
         let folder = folder();
         npy(&folder.path().join("col.npy"), "<i8", "4,", &integers(&[2, 0, 2, 1]));
-        assert!(Workload::read(folder.path()).unwrap_err().to_string().contains("reverse"));
+        assert!(Workload::read(folder.path(), 0).unwrap_err().to_string().contains("reverse"));
     }
 }
