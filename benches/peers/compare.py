@@ -6,7 +6,9 @@
 
 Every round runs each library once for each group of works, so that what else the machine does meets all alike. A row's
 rate is the median over rounds of the rounds' medians; the best variant of each library counts. Sampling is compared by
-edges a second: libraries differ in how many they sample. See --help for shorter runs.
+edges a second: libraries differ in how many they sample. "quiet" is the share of runs, of cohop or of whom it is compared
+with, whichever is less, during which other processes let the machine alone: do not quote rows where it is low. A short
+look: --sizes S --rounds 1 --runs 1 --max-seconds 3 --only sample,gemm.
 """
 import argparse
 import collections
@@ -130,8 +132,9 @@ def commands(args, size, threads, group, works):
                             "--batches", 30 if large else 100, *widths, *limits]
 
 
-def measure(args):
-    rows, steps = [], list(plan(args))
+def measure(args, record):
+    """Adds rows to the record, and writes it after each command: a run that is stopped loses nothing."""
+    rows, steps = record["rows"], list(plan(args))
     for size in args.sizes.split(","):
         if not (args.data / size / "rowptr.npy").exists():
             subprocess.run([sys.executable, HERE / "make_graph.py", args.data / size, "--size", size], check=True)
@@ -141,8 +144,9 @@ def measure(args):
                 say(f"round {turn + 1}/{args.rounds}  {size}  {threads} threads  {group}  {library}")
                 for row in rows_of(command, threads):
                     rows.append({"library": library, "round": turn, "group": group, "threads": threads, **row})
+                if args.json:
+                    args.json.write_text(json.dumps(record, indent=1))
     say("")
-    return rows
 
 
 def say(text):
@@ -207,7 +211,7 @@ def targets(work, threads):
 
 def comparison(rows):
     """Lines of the table."""
-    head = ["work", "size", "threads", "unit", "cohop", *LIBRARIES, "against", "ratio", "target", "reached"]
+    head = ["work", "size", "threads", "unit", "cohop", *LIBRARIES, "against", "ratio", "target", "reached", "quiet"]
     lines = []
     for (work, size, threads), peers in summary(rows).items():
         best = {library: max((p["rate"] for p in peers.values() if p["library"] == library), default=None)
@@ -222,8 +226,10 @@ def comparison(rows):
             if rival not in others:
                 continue
             ratio = best["cohop"] / others[rival]
+            quiet = min(max((p["rate"], p["quiet"]) for p in peers.values() if p["library"] == library)[1]
+                        for library in ("cohop", rival))
             lines.append([*cells, rival, f"{ratio:.2f}", f">= {least}" if least else "-",
-                          "-" if least is None else "yes" if ratio >= least else "NO"])
+                          "-" if least is None else "yes" if ratio >= least else "NO", f"{100 * quiet:.0f} %"])
         if work in MEMORY_TARGETS:
             lines += memory_line(work, size, threads, peers)
     return head, lines
@@ -239,7 +245,7 @@ def memory_line(work, size, threads, peers):
     ratio = least["cohop"] / others[rival]
     cells = [number(least[library] / 2**20 if least[library] else None) for library in ["cohop", *LIBRARIES]]
     return [[f"{work}, memory", size, threads, "MiB", *cells, rival, f"{ratio:.3f}", f"<= {limit}",
-             "yes" if ratio <= limit else "NO"]]
+             "yes" if ratio <= limit else "NO", "-"]]
 
 
 def number(value):
@@ -267,9 +273,11 @@ def main():
     if args.given:
         record = json.loads(args.given.read_text())
     else:
-        record = {"machine": machine(), "rows": measure(args)}
-        if args.json:
-            args.json.write_text(json.dumps(record, indent=1))
+        record = {"machine": machine(), "rows": []}
+        try:
+            measure(args, record)
+        except KeyboardInterrupt:
+            say("stopped: what follows is of the rows so far")
     head, lines = comparison(record["rows"])
     print(text(head, lines))
     for row in record["rows"]:
