@@ -122,14 +122,13 @@ def commands(args, size, threads, group, works):
     folder = args.data / size
     limits = ["--runs", args.runs, "--max-seconds", args.max_seconds, "--threads", threads]
     large = size == "M"
-    widths = ["--widths", "128" if large else "64,128,256"]
+    amount = ["--widths", "128" if large else "64,128,256", "--batches", 30 if large else 100]
     # On one thread LABOR is not asked for, but its name contains the other's.
     yield "cohop", [args.cohop, "bench", "--json", "--quiet", "--data", folder, "--only", ",".join(works),
-                    *widths, *limits]
+                    *amount, *limits]
     for library in GROUPS[group][1]:
         if library in args.peers:
-            yield library, [sys.executable, HERE / "peer.py", library, group, "--data", folder,
-                            "--batches", 30 if large else 100, *widths, *limits]
+            yield library, [sys.executable, HERE / "peer.py", library, group, "--data", folder, *amount, *limits]
 
 
 def measure(args, record):

@@ -50,6 +50,7 @@ fn works_are_chosen_by_parts_of_their_names() {
     fails(&run("--only nothing"), 1, "nothing");
     fails(&cohop(folder.path(), "bench --runs 0"), 1, "--runs");
     fails(&run("--widths 0"), 1, "--widths");
+    fails(&run("--batches 0"), 1, "--batches");
     fails(&cohop(folder.path(), "bench --data nowhere"), 1, "nowhere");
 }
 

@@ -55,6 +55,9 @@ pub(super) struct BenchArgs {
     /// Columns of the dense operand of spmm, and, up to 128, of sddmm
     #[arg(long, value_delimiter = ',', default_value = "64,128,256", value_name = "N,N,...")]
     widths: Vec<usize>,
+    /// Sample the first so many batches [default: all of them, 100 of a generated graph]
+    #[arg(long, value_name = "N")]
+    batches: Option<usize>,
     /// Print the names of all works
     #[arg(long)]
     list: bool,
@@ -137,14 +140,18 @@ pub(super) fn run(global: &Global, args: &BenchArgs) -> Result<ExitCode> {
     if args.widths.contains(&0) {
         return Err(Error::invalid("--widths", 0, "at least 1"));
     }
+    if args.batches == Some(0) {
+        return Err(Error::invalid("--batches", 0, "at least 1"));
+    }
     on_device!(global.device, f32, device => run_on(&device, global, args))
 }
 
 fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &BenchArgs) -> Result<ExitCode> {
-    let workload = match &args.data {
+    let mut workload = match &args.data {
         Some(folder) => Workload::read(folder, global.seed)?,
         None => Workload::generate(args.size, global.seed)?,
     };
+    workload.batches.truncate(args.batches.unwrap_or(usize::MAX));
     // Without a terminal on stderr indicatif draws nothing.
     let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let style =
