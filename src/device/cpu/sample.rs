@@ -14,6 +14,7 @@ mod pick;
 mod prefetch;
 mod relabel;
 mod walk;
+mod words;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -65,6 +66,7 @@ struct Workspace {
     lists: Lists,
     scratch: Scratch,
     plan: labor::Plan,
+    words: words::Words,
 }
 
 /// A block as it grows, and the group at work.
@@ -176,13 +178,20 @@ fn sample<S: Scalar>(
     job: &Job,
     peers: &mut dyn LaborPeers,
 ) -> Result<SampledBlock<Cpu<S>>> {
-    let Workspace { stamped, stamped_used, hashed, lists, scratch, plan } = workspace;
+    let Workspace { stamped, stamped_used, hashed, lists, scratch, plan, words } = workspace;
     scratch.weight.clear();
     let planned = match job.spec.method {
         Method::Labor { iterations, .. }
             if iterations != LaborIterations::Fixed(0) && job.spec.fanout > 0 =>
         {
             Some(iterations)
+        }
+        _ => None,
+    };
+    let table = match job.spec.method {
+        Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent } => {
+            let stream = source_stream(job.layer, layer_dependent);
+            words.get(job.graph, job.dst, job.spec, job.variates, stream)
         }
         _ => None,
     };
@@ -195,7 +204,7 @@ fn sample<S: Scalar>(
             *stamped_used = make_plan(plan, job, stamped, iterations, peers)?;
         }
         stamped.begin(n_vertices, *stamped_used);
-        fill_lists(job, stamped, lists, scratch, plan, &mut indptr)?;
+        fill_lists(job, stamped, lists, scratch, plan, table, &mut indptr)?;
         *stamped_used = lists.n_src;
     } else {
         if let Some(iterations) = planned {
@@ -203,7 +212,7 @@ fn sample<S: Scalar>(
             make_plan(plan, job, hashed, iterations, peers)?;
         }
         hashed.begin(expected);
-        fill_lists(job, hashed, lists, scratch, plan, &mut indptr)?;
+        fill_lists(job, hashed, lists, scratch, plan, table, &mut indptr)?;
     }
     let takes_edges = !matches!(job.spec.method, Method::Walk { .. });
     let weighted = match job.spec.method {
@@ -254,6 +263,7 @@ fn fill_lists(
     lists: &mut Lists,
     scratch: &mut Scratch,
     plan: &labor::Plan,
+    table: Option<&[u32]>,
     indptr: &mut [u32],
 ) -> Result<()> {
     let &Job { graph, dst, spec, variates, layer, .. } = job;
@@ -309,11 +319,13 @@ fn fill_lists(
         Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size, layer_dependent } => {
             let stream = source_stream(layer, layer_dependent);
             let variates = *variates;
-            if fixed_size {
-                let id = |edge, _| u64::from(indices[edge as usize]);
-                pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
-            } else {
-                pick_by!(pick::Labor0 { variates, stream, fanout, indices })
+            match (fixed_size, table) {
+                (true, _) => {
+                    let id = |edge, _| u64::from(indices[edge as usize]);
+                    pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
+                }
+                (false, Some(words)) => pick_by!(pick::Labor0ByTable { words, fanout, indices }),
+                (false, None) => pick_by!(pick::Labor0 { variates, stream, fanout, indices }),
             }
         }
         Method::Labor { fixed_size, .. } => {

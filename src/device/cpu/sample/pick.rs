@@ -356,6 +356,25 @@ impl Pick for Replacement<'_> {
     }
 }
 
+/// `u · d < k · 2^32  ⇔  u < ⌈k · 2^32 / d⌉`, which is at most 2^32.
+fn labor_0_threshold(fanout: u64, degree: u64) -> u64 {
+    (u128::from(fanout) << 32).div_ceil(u128::from(degree)) as u64
+}
+
+/// Keeps the edges, the first of which is `first`, whose words are below the threshold. At most 32 words.
+#[inline(always)]
+fn keep_below(words: impl Iterator<Item = u32>, threshold: u64, first: u64, kept: &mut Vec<u64>) {
+    // As bits, so that no comparison is a branch that may be guessed wrong; few are set.
+    let mut below = 0u32;
+    for (lane, word) in words.enumerate() {
+        below |= u32::from(u64::from(word) < threshold) << lane;
+    }
+    while below != 0 {
+        kept.push(first + u64::from(below.trailing_zeros()));
+        below &= below - 1;
+    }
+}
+
 /// LABOR-0: an edge is kept iff its source's variate is at most `fanout / degree`, decided in integers.
 pub(super) struct Labor0<'w> {
     pub(super) variates: Variates,
@@ -378,20 +397,41 @@ impl Pick for Labor0<'_> {
             kept.extend(edges);
             return;
         }
-        // u · d < k · 2^32  ⇔  u < ⌈k · 2^32 / d⌉, which is at most 2^32.
-        let threshold = (u128::from(self.fanout) << 32).div_ceil(u128::from(degree)) as u64;
+        let threshold = labor_0_threshold(self.fanout, degree);
         let sources = &self.indices[edges.start as usize..edges.end as usize];
         let id = |place: u64| u64::from(sources[place as usize]);
         for_words(&self.variates, self.stream, degree, id, |first, words| {
-            // As bits, so that the comparisons are one instruction; few are set.
-            let mut below = 0u32;
-            for (lane, &word) in words.iter().enumerate() {
-                below |= u32::from(u64::from(word) < threshold) << lane;
-            }
-            while below != 0 {
-                kept.push(edges.start + first + u64::from(below.trailing_zeros()));
-                below &= below - 1;
-            }
+            keep_below(words.iter().copied(), threshold, edges.start + first, kept);
         });
+    }
+}
+
+/// [`Labor0`] where the variates of all vertices are at hand.
+pub(super) struct Labor0ByTable<'w> {
+    /// `[n_vertices]`
+    pub(super) words: &'w [u32],
+    pub(super) fanout: u64,
+    pub(super) indices: &'w [u32],
+}
+
+impl Pick for Labor0ByTable<'_> {
+    const SCANS: bool = true;
+
+    fn at_least(&self, degree: u64) -> u64 {
+        if degree <= self.fanout { degree } else { 0 }
+    }
+
+    #[inline(always)]
+    fn pick(&mut self, Row { edges, .. }: Row, kept: &mut Vec<u64>) {
+        let degree = edges.end - edges.start;
+        if degree <= self.fanout {
+            kept.extend(edges);
+            return;
+        }
+        let threshold = labor_0_threshold(self.fanout, degree);
+        let sources = &self.indices[edges.start as usize..edges.end as usize];
+        for (first, sources) in (edges.start..).step_by(LANES).zip(sources.chunks(LANES)) {
+            keep_below(sources.iter().map(|&source| self.words[source as usize]), threshold, first, kept);
+        }
     }
 }
