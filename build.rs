@@ -92,7 +92,8 @@ fn compile_cuda(file: &Path, architectures: &[&str]) {
     }
     let last = architectures.last().expect("COHOP_CUDA_ARCHITECTURES names at least one");
     build.flag("-gencode").flag(format!("arch=compute_{last},code=compute_{last}"));
-    build.flag("-lineinfo").flag("--extended-lambda");
+    // Compressed to a quarter of what the default leaves; it is unpacked once, when a kernel is first used.
+    build.flag("-lineinfo").flag("--extended-lambda").flag("--compress-mode=size");
     if stem(file).starts_with("sample") {
         // Samplers decide by the same roundings as on the CPU: no multiplication is fused with an addition.
         build.flag("--fmad=false");
