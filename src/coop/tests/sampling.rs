@@ -63,7 +63,7 @@ fn edges(block: &Block<Cpu<f64>>) -> Edges {
 
 /// Every PE gives each third seed, so that some are given by two PEs, some twice by one, and most to other owners.
 fn share(seeds: &[u32], rank: usize, n_pes: usize) -> Vec<u32> {
-    let given = |i: usize| i % n_pes == rank || i % 3 == 0 && (i + 1) % n_pes == rank;
+    let given = |i: usize| i % n_pes == rank || i.is_multiple_of(3) && (i + 1) % n_pes == rank;
     let share = (0..seeds.len()).rev().filter(|&i| given(i)).map(|i| seeds[i]);
     share.clone().chain(share.take(2)).collect()
 }
