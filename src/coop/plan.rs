@@ -216,6 +216,8 @@ impl<D: Device> ExchangePlan<D> {
         check_length("owned rows", owned.rows(), self.n_owned)?;
         let sent = gather(device, owned, &self.send_rows)?;
         let received = peers.exchange(device, stage, &sent, &self.send_counts, &self.receive_counts)?;
+        // Its memory serves for what is returned.
+        drop(sent);
         gather(device, &received, &self.place)
     }
 
@@ -231,6 +233,7 @@ impl<D: Device> ExchangePlan<D> {
         check_length("needed rows", needed.rows(), self.n_needed())?;
         let sent = gather(device, needed, &self.order)?;
         let received = peers.exchange(device, stage, &sent, &self.receive_counts, &self.send_counts)?;
+        drop(sent);
         let mut sum = Tensor::zeros(device, self.n_owned, needed.cols())?;
         device.scatter_add(received.matrix(), D::view(&self.send_rows), sum.make_mut(device)?)?;
         Ok(sum)
