@@ -7,6 +7,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::error::{Error, Result};
+use crate::huge_pages;
 
 /// An immutable array: owned, or a part of a memory-mapped file. Cloning shares it.
 #[derive(Clone)]
@@ -67,6 +68,7 @@ impl<T: bytemuck::Pod> Array<T> {
 
 impl<T> From<Vec<T>> for Array<T> {
     fn from(vec: Vec<T>) -> Self {
+        huge_pages::collapse(&vec);
         Array { source: Source::Owned(Arc::new(vec)) }
     }
 }

@@ -11,6 +11,7 @@ pub mod data;
 pub mod device;
 mod error;
 pub mod graph;
+mod huge_pages;
 pub mod nn;
 pub mod pattern;
 pub mod rng;

@@ -5,31 +5,75 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use memmap2::MmapMut;
+
 use crate::device::Element;
 use crate::error::{Error, Result};
+use crate::huge_pages::{self, HUGE_PAGE};
 
 /// One cache line: what buffers are made of, so that rows can start on vector boundaries.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Allocated memory.
+/// Allocated memory. Contents are unspecified, but always initialised.
+enum Memory {
+    Lines(Vec<Line>),
+    /// Whole huge pages: random rows of a large matrix then cost a miss less each, that of the page table.
+    Pages(MmapMut),
+}
+
+impl Memory {
+    fn new(n_lines: usize) -> Self {
+        let bytes = n_lines * size_of::<Line>();
+        if bytes > 0
+            && bytes.is_multiple_of(HUGE_PAGE)
+            && let Ok(map) = MmapMut::map_anon(bytes)
+        {
+            huge_pages::prefer(&map);
+            return Memory::Pages(map);
+        }
+        Memory::Lines(bytemuck::allocation::zeroed_vec(n_lines))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Lines(lines) => bytemuck::cast_slice(lines),
+            Memory::Pages(map) => map,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Lines(lines) => bytemuck::cast_slice_mut(lines),
+            Memory::Pages(map) => map,
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory::Lines(Vec::new())
+    }
+}
+
+/// Memory of a size class.
 #[derive(Default)]
 struct Block {
-    lines: Vec<Line>,
+    memory: Memory,
     /// Who has page-locked it, if anybody has.
     lock: Option<Arc<dyn PageLock>>,
 }
 
 impl Block {
     fn new(n_lines: usize, page_lock: Option<&Arc<dyn PageLock>>) -> Self {
-        let mut lines: Vec<Line> = bytemuck::allocation::zeroed_vec(n_lines);
-        let bytes = n_lines * size_of::<Line>();
+        let mut memory = Memory::new(n_lines);
+        let bytes = memory.bytes().len();
         // SAFETY: `drop` unlocks the memory before it is freed.
         let lock = page_lock.filter(|lock| {
-            bytes >= MIN_LOCKED_BYTES && unsafe { lock.lock(lines.as_mut_ptr().cast(), bytes) }
+            bytes >= MIN_LOCKED_BYTES && unsafe { lock.lock(memory.bytes_mut().as_mut_ptr(), bytes) }
         });
-        Block { lines, lock: lock.cloned() }
+        Block { memory, lock: lock.cloned() }
     }
 }
 
@@ -37,7 +81,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         if let Some(lock) = self.lock.take() {
             // SAFETY: it was locked by `new`, and whoever copies from it holds the buffer until the copy is done.
-            unsafe { lock.unlock(self.lines.as_mut_ptr().cast()) };
+            unsafe { lock.unlock(self.memory.bytes_mut().as_mut_ptr()) };
         }
     }
 }
@@ -69,13 +113,13 @@ pub struct CpuBuffer<T: Element> {
 impl<T: Element> Deref for CpuBuffer<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        &bytemuck::cast_slice(&self.block.lines)[..self.len]
+        &bytemuck::cast_slice(self.block.memory.bytes())[..self.len]
     }
 }
 
 impl<T: Element> DerefMut for CpuBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut bytemuck::cast_slice_mut(&mut self.block.lines)[..self.len]
+        &mut bytemuck::cast_slice_mut(self.block.memory.bytes_mut())[..self.len]
     }
 }
 
@@ -159,12 +203,12 @@ impl Pool {
     }
 
     fn take_back(&self, block: Block) {
-        let bytes = size_of_val(&block.lines[..]) as u64;
+        let bytes = block.memory.bytes().len() as u64;
         let mut state = self.state();
         state.statistics.live_bytes -= bytes;
         if bytes > 0 && state.statistics.pooled_bytes + bytes <= MAX_POOLED_BYTES {
             state.statistics.pooled_bytes += bytes;
-            state.free.entry(block.lines.len()).or_default().push(block);
+            state.free.entry(bytes as usize / size_of::<Line>()).or_default().push(block);
         }
     }
 

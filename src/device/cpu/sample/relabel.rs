@@ -1,6 +1,7 @@
 //! From global ids to positions in a block, in order of first occurrence.
 
 use super::prefetch::prefetch;
+use crate::huge_pages;
 
 /// Graphs of up to this many vertices are relabelled by a table with an entry a vertex (1 GiB at most a workspace, of
 /// which only touched pages exist); larger ones by a hash table, in proportion to the block.
@@ -29,6 +30,7 @@ impl Stamped {
     pub(super) fn begin(&mut self, n_vertices: usize, used: usize) {
         if self.entries.len() < n_vertices {
             self.entries = vec![0; n_vertices];
+            huge_pages::prefer(&self.entries);
             self.base = 1;
             return;
         }

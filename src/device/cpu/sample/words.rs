@@ -4,6 +4,7 @@ use super::pick::for_words;
 use super::relabel::MAX_STAMPED_VERTICES;
 use crate::device::SampleSpec;
 use crate::graph::InEdges;
+use crate::huge_pages;
 use crate::rng::Variates;
 
 /// Variates by vertex. One table serves the layers of a batch that share a stream, and the batches that share a seed.
@@ -37,7 +38,10 @@ impl Words {
                 return None;
             }
             self.words.clear();
-            self.words.reserve(n);
+            if self.words.capacity() < n {
+                self.words = Vec::with_capacity(n);
+                huge_pages::prefer(self.words.spare_capacity_mut());
+            }
             for_words(variates, stream, n as u64, |id| id, |_, words| self.words.extend_from_slice(words));
             self.of = Some((*variates, stream));
         }

@@ -1,0 +1,39 @@
+//! Large arrays on large pages.
+//!
+//! Kernels that read rows or neighbours at random spend much of their time on the walk through the page table that
+//! every new page costs: with pages of 2 MiB instead of 4 KiB, most of these walks go away. Where the system has none to
+//! give, or does not know how, nothing happens.
+
+/// Bytes of a huge page.
+pub(crate) const HUGE_PAGE: usize = 1 << 21;
+
+/// Asks for `memory`, of which nothing has been touched yet, to be made of huge pages.
+pub(crate) fn prefer<T>(memory: &[T]) {
+    #[cfg(target_os = "linux")]
+    advise(memory, libc::MADV_HUGEPAGE);
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
+
+/// Moves `memory` to huge pages. Takes about as long as a copy.
+pub(crate) fn collapse<T>(memory: &[T]) {
+    #[cfg(target_os = "linux")]
+    {
+        advise(memory, libc::MADV_HUGEPAGE);
+        advise(memory, libc::MADV_COLLAPSE);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
+
+/// Tells the system how the whole huge pages within `memory` are used.
+#[cfg(target_os = "linux")]
+fn advise<T>(memory: &[T], advice: libc::c_int) {
+    let begin = memory.as_ptr() as usize;
+    let (first, last) = (begin.next_multiple_of(HUGE_PAGE), (begin + size_of_val(memory)) & !(HUGE_PAGE - 1));
+    if first < last {
+        // SAFETY: the pages lie inside of the slice, and neither advice changes what is in them. A refusal costs speed
+        // alone.
+        unsafe { libc::madvise(first as *mut libc::c_void, last - first, advice) };
+    }
+}
