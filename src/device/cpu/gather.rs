@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::parallel::{
-    Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, prefetch, vectorized,
+    Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, prefetch_row, vectorized,
 };
 use crate::device::{
     Cpu, Dtype, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add,
@@ -67,7 +67,11 @@ impl<S: Scalar> Gather for Cpu<S> {
 }
 
 /// How many rows ahead a row is prefetched.
-const PREFETCH_ROWS: usize = 4;
+const PREFETCH_ROWS: usize = 16;
+
+/// Outputs of so many bytes are written past the caches, which could not keep them until somebody reads them: a plain
+/// store first reads the line that it writes to.
+const STREAMED_BYTES: usize = 64 << 20;
 
 /// `convert(table[index[i], :], out[i, :])`; all of `index` is in range.
 #[inline(always)]
@@ -78,20 +82,64 @@ fn gather_rows<E: Element, S: Element>(
     dim: usize,
     convert: impl Fn(&[E], &mut [S]) + Sync,
 ) {
+    let streams = size_of_val(out) >= STREAMED_BYTES;
     for_rows(out, dim, |rows: Range<usize>, out| {
+        let mut converted = vec![S::zeroed(); if streams { dim } else { 0 }];
         vectorized(
             #[inline(always)]
             || {
                 let index = &index[rows];
                 for (k, (&i, out)) in index.iter().zip(out.chunks_exact_mut(dim)).enumerate() {
                     if let Some(&later) = index.get(k + PREFETCH_ROWS) {
-                        prefetch(&table[later as usize * dim..][..dim]);
+                        prefetch_row(table, dim, later as usize);
                     }
-                    convert(&table[i as usize * dim..][..dim], out);
+                    let row = &table[i as usize * dim..][..dim];
+                    if streams {
+                        convert(row, &mut converted);
+                        stream(&converted, out);
+                    } else {
+                        convert(row, out);
+                    }
                 }
             },
         );
+        if streams {
+            finish_streams();
+        }
     });
+}
+
+/// Copies a row past the caches, if it lies on whole vectors. Others may read it after [`finish_streams`].
+#[inline(always)]
+fn stream<S: Element>(row: &[S], out: &mut [S]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        const VECTOR: usize = size_of::<__m128i>();
+        let bytes = size_of_val(row);
+        if bytes == size_of_val(out)
+            && bytes.is_multiple_of(VECTOR)
+            && out.as_ptr().cast::<__m128i>().is_aligned()
+        {
+            let (from, to) = (row.as_ptr().cast::<__m128i>(), out.as_mut_ptr().cast::<__m128i>());
+            for i in 0..bytes / VECTOR {
+                // SAFETY: both slices have `bytes` bytes, and `to` is aligned; plain numbers may be copied by bytes.
+                unsafe { _mm_stream_si128(to.add(i), _mm_loadu_si128(from.add(i))) };
+            }
+            return;
+        }
+    }
+    out.copy_from_slice(row);
+}
+
+/// Makes what this thread has streamed visible to whom it tells next.
+#[inline(always)]
+fn finish_streams() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a fence touches no memory.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
 }
 
 /// A row to be copied: `out[to, :] = table[from, :]`.
@@ -123,7 +171,7 @@ pub(crate) fn copy_rows<E: Element, T: Element>(
                 let Targets { copies, first, data, .. } = targets;
                 for (k, copy) in copies.iter().enumerate() {
                     if let Some(later) = copies.get(k + PREFETCH_ROWS) {
-                        prefetch(&table[later.from as usize * dim..][..dim]);
+                        prefetch_row(table, dim, later.from as usize);
                     }
                     let row = &table[copy.from as usize * dim..][..dim];
                     convert(row, &mut data[(copy.to as usize - first) * dim..][..dim]);
@@ -216,6 +264,34 @@ mod tests {
             assert!(copied || i % 3 == 0 && row == vec![-1.0; dim], "row {i}");
         }
         copy_rows::<f32, f32>(&[], &copies, &mut [], 0, widen_row);
+    }
+
+    #[test]
+    fn streamed_rows_are_copied_wherever_they_lie() {
+        let row: Vec<u16> = (0..64).collect();
+        let mut out = [0u16; 80];
+        for first in 0..16 {
+            for len in 0..=64 {
+                out.fill(u16::MAX);
+                stream(&row[..len], &mut out[first..first + len]);
+                finish_streams();
+                assert_eq!(out[first..first + len], row[..len]);
+                assert!(out[..first].iter().chain(&out[first + len..]).all(|&v| v == u16::MAX));
+            }
+        }
+    }
+
+    #[test]
+    fn an_output_beyond_the_caches_is_right() {
+        let (dim, n) = (64, STREAMED_BYTES / 4 / 64 + 3);
+        let table: Vec<f16> = (0..100 * dim).map(|i| f16::from_f32((i % 2000) as f32)).collect();
+        let index: Vec<u32> = (0..n as u32).map(|i| i * 7 % 100).collect();
+        let mut out = vec![-1f32; n * dim];
+        gather_rows(&table, &index, &mut out, dim, widen_row::<f16, f32>);
+        for (&i, row) in index.iter().zip(out.chunks(dim)) {
+            let expected = (0..dim).map(|k| ((i as usize * dim + k) % 2000) as f32);
+            assert!(row.iter().copied().eq(expected), "row {i}");
+        }
     }
 
     #[test]

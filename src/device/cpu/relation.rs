@@ -243,12 +243,13 @@ impl<S: Scalar> Cpu<S> {
         })?;
         let sums = Product { indices: &to.partner, x: &transformed, write: Write::Add, ..sums(to, x.data) };
         for_tiles_of_groups(&to.row, groups, Rows { data: out, cols: n }, 0, &|tile, out, first_row| {
+            let mut partial = Vec::new();
             vectorized(
                 #[inline(always)]
                 || {
                     for g in tile {
                         let row = to.row[g] as usize - first_row;
-                        sums.row(g, &mut out.data[row * n..][..n]);
+                        sums.row::<true>(g, &mut out.data[row * n..][..n], &mut partial);
                     }
                 },
             );

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::parallel::{ByEdges, Split, check_csr, for_parts, vectorized, write_all};
+use super::parallel::{AHEAD, ByEdges, Split, check_csr, for_parts, prefetch_row, vectorized, write_all};
 use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_sddmm_add, check_sddmm_dot};
 use crate::error::Result;
 
@@ -31,7 +31,11 @@ impl<S: Scalar> Sddmm for Cpu<S> {
                     let mut out = out.data.chunks_exact_mut(heads);
                     for i in range {
                         let y = &y.data[i * width..][..width];
-                        for &j in &a.indices[a.indptr[i] as usize..a.indptr[i + 1] as usize] {
+                        let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+                        for (e, &j) in entries.clone().zip(&a.indices[entries]) {
+                            if let Some(&later) = a.indices.get(e + AHEAD) {
+                                prefetch_row(x.data, width, later as usize);
+                            }
                             let x = &x.data[j as usize * width..][..width];
                             let Some(out) = out.next() else { return };
                             for (h, out) in out.iter_mut().enumerate() {

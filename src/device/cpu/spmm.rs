@@ -1,13 +1,16 @@
 //! Sparse times dense on the CPU.
 //!
 //! Rows go to tasks balanced by entries. A row is computed in tiles of columns whose sums stay in registers: per entry
-//! and tile one load and one addition a vector, and one store a row. Rows of `x` that come later are prefetched, as
-//! the hardware cannot guess where they are. Sums run in the entries' order: the same result for any number of threads.
+//! and tile one load and one addition a vector. Rows of `x` that come later are prefetched, as the hardware cannot guess
+//! where they are; long rows are cut into runs of entries, between which the sums wait in memory, so that every tile but
+//! the first finds what it reads in a near cache. Sums run in the entries' order: the same result for any number of
+//! threads.
 
 use std::ops::Range;
 
 use super::parallel::{
-    ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, prefetch, vectorized, write_tile,
+    AHEAD, ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, prefetch_row, runs,
+    vectorized, write_tile,
 };
 use crate::device::{
     Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_transpose,
@@ -79,9 +82,11 @@ impl<S: Scalar> Spmm for Cpu<S> {
                     || {
                         let rows = out.data.chunks_exact_mut(dim).zip(argmax.data.chunks_exact_mut(dim));
                         for (i, (out, argmax)) in range.zip(rows) {
-                            let first = a.indptr[i];
-                            let indices = &a.indices[first as usize..a.indptr[i + 1] as usize];
-                            for_tiles(dim, &mut MaxRow { x: x.data, indices, first, out, argmax });
+                            let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+                            for run in runs(entries.clone()) {
+                                let (indices, row) = (a.indices, entries.clone());
+                                for_tiles(dim, &mut MaxRow { x: x.data, indices, row, run, out, argmax });
+                            }
                         }
                     },
                 );
@@ -109,16 +114,14 @@ impl<S: Scalar> Spmm for Cpu<S> {
             if dim == 0 {
                 return;
             }
+            let mut partial = Vec::new();
+            let terms = MaxGradient { indices: a.indices, edge, argmax, dout: dout.data, dim };
             vectorized(
                 #[inline(always)]
                 || {
                     for (j, dx) in range.zip(dx.data.chunks_exact_mut(dim)) {
                         let entries = a.indptr[j] as usize..a.indptr[j + 1] as usize;
-                        let (indices, edge) = (&a.indices[entries.clone()], &edge[entries]);
-                        for_tiles(
-                            dim,
-                            &mut MaxBackwardRow { indices, edge, argmax, dout: dout.data, write, dx },
-                        );
+                        sum_row(&terms, entries, dx, &mut partial, None, write);
                     }
                 },
             );
@@ -191,8 +194,103 @@ fn column_out_of_range(j: u32) -> ! {
     panic!("column {j} of a sparse matrix is out of range");
 }
 
-/// How many entries ahead a row of `x` is prefetched, into the rows of `out` that come next too.
-const PREFETCH_ENTRIES: usize = 8;
+/// The terms of a row's sum, one an entry.
+trait Terms<S> {
+    /// Asks for what entry `e` will read.
+    fn prefetch(&self, e: usize);
+
+    /// Adds columns `column..column + W` of the term of entry `e` to `sum`.
+    fn add<const W: usize>(&self, e: usize, column: usize, sum: &mut [S; W]);
+}
+
+/// `out (= | +=) factor · Σ_e term(e)`. For use inside of [`vectorized`].
+///
+/// Between runs of entries, the sums wait in `partial`.
+#[inline(always)]
+fn sum_row<S: Scalar, T: Terms<S>>(
+    terms: &T,
+    entries: Range<usize>,
+    out: &mut [S],
+    partial: &mut Vec<S>,
+    factor: Option<S>,
+    write: Write,
+) {
+    let (first, last) = (entries.start, entries.end);
+    for entries in runs(entries) {
+        let begun = entries.start > first;
+        if entries.end == last {
+            let partial = begun.then_some(&partial[..]);
+            return for_tiles(out.len(), &mut LastRun { terms, entries, partial, factor, out, write });
+        }
+        if !begun {
+            partial.clear();
+            partial.resize(out.len(), S::zero());
+        }
+        for_tiles(out.len(), &mut EarlierRun { terms, entries, partial });
+    }
+}
+
+/// Adds the terms of `entries` to `sum`, which are columns `column..column + W`.
+#[inline(always)]
+fn add_terms<S: Scalar, const W: usize>(
+    terms: &impl Terms<S>,
+    entries: Range<usize>,
+    column: usize,
+    sum: &mut [S; W],
+) {
+    for e in entries {
+        if column == 0 {
+            terms.prefetch(e + AHEAD);
+        }
+        terms.add(e, column, sum);
+    }
+}
+
+/// Adds a run of entries to a row's sums.
+struct EarlierRun<'a, S, T> {
+    terms: &'a T,
+    entries: Range<usize>,
+    partial: &'a mut [S],
+}
+
+impl<S: Scalar, T: Terms<S>> Tile for EarlierRun<'_, S, T> {
+    const MAX_WIDTH: usize = 64;
+
+    #[inline(always)]
+    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+        let Some(partial) = self.partial[column..].first_chunk_mut::<W>() else { return };
+        let mut sum = *partial;
+        add_terms(self.terms, self.entries.clone(), column, &mut sum);
+        // What the tile before has done must not be added again.
+        sum[..skip].copy_from_slice(&partial[..skip]);
+        *partial = sum;
+    }
+}
+
+/// Adds the last run of entries to a row's sums, and writes them.
+struct LastRun<'a, S, T> {
+    terms: &'a T,
+    entries: Range<usize>,
+    partial: Option<&'a [S]>,
+    factor: Option<S>,
+    out: &'a mut [S],
+    write: Write,
+}
+
+impl<S: Scalar, T: Terms<S>> Tile for LastRun<'_, S, T> {
+    const MAX_WIDTH: usize = 64;
+
+    #[inline(always)]
+    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
+        let partial = self.partial.and_then(|partial| partial[column..].first_chunk::<W>());
+        let mut sum = partial.copied().unwrap_or([S::zero(); W]);
+        add_terms(self.terms, self.entries.clone(), column, &mut sum);
+        if let (Some(factor), false) = (self.factor, self.entries.is_empty()) {
+            sum.iter_mut().for_each(|sum| *sum *= factor);
+        }
+        write_tile(self.out, column, skip, &sum, self.write);
+    }
+}
 
 /// What `out (= | +=) A x` reads: the arrays of a [`Csr`], its [`Weights`] and `x`.
 pub(super) struct Product<'a, S> {
@@ -212,26 +310,23 @@ impl<S: Scalar> Product<'_, S> {
         if out.cols == 0 {
             return;
         }
+        let mut partial = Vec::new();
         vectorized(
             #[inline(always)]
             || {
                 for (i, row) in range.zip(out.data.chunks_exact_mut(out.cols)) {
-                    let entries = self.indptr[i] as usize..self.indptr[i + 1] as usize;
-                    let factor = self.row.map(|row| row[i]);
-                    for_tiles(
-                        out.cols,
-                        &mut SumRow::<S, WEIGHTED> { product: self, entries, factor, out: row },
-                    );
+                    self.row::<WEIGHTED>(i, row, &mut partial);
                 }
             },
         );
     }
 
-    /// One row of the product, without a factor of the row. For use inside of [`vectorized`].
+    /// One row of the product. For use inside of [`vectorized`].
     #[inline(always)]
-    pub(super) fn row(&self, i: usize, out: &mut [S]) {
+    pub(super) fn row<const WEIGHTED: bool>(&self, i: usize, out: &mut [S], partial: &mut Vec<S>) {
         let entries = self.indptr[i] as usize..self.indptr[i + 1] as usize;
-        for_tiles(out.len(), &mut SumRow::<S, true> { product: self, entries, factor: None, out });
+        let terms = WeightedRows::<S, WEIGHTED> { product: self, dim: out.len() };
+        sum_row(&terms, entries, out, partial, self.row.map(|row| row[i]), self.write);
     }
 
     /// The factors of entry `e` in column `j` that differ within a row.
@@ -245,81 +340,111 @@ impl<S: Scalar> Product<'_, S> {
     }
 }
 
-/// One row of `out (= | +=) A x`.
-struct SumRow<'a, S, const WEIGHTED: bool> {
+/// The rows of `x`, times their weights if they have any.
+struct WeightedRows<'a, S, const WEIGHTED: bool> {
     product: &'a Product<'a, S>,
-    entries: Range<usize>,
-    factor: Option<S>,
-    out: &'a mut [S],
+    dim: usize,
 }
 
-impl<S: Scalar, const WEIGHTED: bool> Tile for SumRow<'_, S, WEIGHTED> {
-    const MAX_WIDTH: usize = 64;
+impl<S: Scalar, const WEIGHTED: bool> Terms<S> for WeightedRows<'_, S, WEIGHTED> {
+    #[inline(always)]
+    fn prefetch(&self, e: usize) {
+        if let Some(&j) = self.product.indices.get(e) {
+            prefetch_row(self.product.x, self.dim, j as usize);
+        }
+    }
 
     #[inline(always)]
-    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
-        let (dim, product) = (self.out.len(), self.product);
-        let mut sum = [S::zero(); W];
-        for (e, &j) in self.entries.clone().zip(&product.indices[self.entries.clone()]) {
-            if let Some(&later) = product.indices.get(e + PREFETCH_ENTRIES) {
-                let begin = later as usize * dim + column;
-                if let Some(tile) = product.x.get(begin..begin + W) {
-                    prefetch(tile);
-                }
+    fn add<const W: usize>(&self, e: usize, column: usize, sum: &mut [S; W]) {
+        let j = self.product.indices[e];
+        let x = row_tile::<S, W>(self.product.x, self.dim, j, column);
+        if WEIGHTED {
+            let weight = self.product.weight(e, j);
+            for k in 0..W {
+                sum[k] += weight * x[k];
             }
-            let x = row_tile::<S, W>(product.x, dim, j, column);
-            if WEIGHTED {
-                let weight = product.weight(e, j);
-                for k in 0..W {
-                    sum[k] += weight * x[k];
-                }
-            } else {
-                for k in 0..W {
-                    sum[k] += x[k];
-                }
+        } else {
+            for k in 0..W {
+                sum[k] += x[k];
             }
         }
-        if let (Some(factor), false) = (self.factor, self.entries.is_empty()) {
-            sum.iter_mut().for_each(|sum| *sum *= factor);
-        }
-        write_tile(self.out, column, skip, &sum, product.write);
     }
 }
 
-/// One row of the maximum and of where it is attained; `first` is the position of the row's first entry.
+/// `dout` where entry `e` of the transpose was the maximum, and 0 elsewhere.
+struct MaxGradient<'a, S> {
+    indices: &'a [u32],
+    edge: &'a [u32],
+    argmax: &'a [u32],
+    dout: &'a [S],
+    dim: usize,
+}
+
+impl<S: Scalar> Terms<S> for MaxGradient<'_, S> {
+    #[inline(always)]
+    fn prefetch(&self, e: usize) {
+        if let Some(&i) = self.indices.get(e) {
+            prefetch_row(self.argmax, self.dim, i as usize);
+            prefetch_row(self.dout, self.dim, i as usize);
+        }
+    }
+
+    #[inline(always)]
+    fn add<const W: usize>(&self, e: usize, column: usize, sum: &mut [S; W]) {
+        let (i, e) = (self.indices[e], self.edge[e]);
+        let argmax = row_tile::<u32, W>(self.argmax, self.dim, i, column);
+        let dout = row_tile::<S, W>(self.dout, self.dim, i, column);
+        for k in 0..W {
+            sum[k] += if argmax[k] == e { dout[k] } else { S::zero() };
+        }
+    }
+}
+
+/// One row of the maximum and of where it is attained.
 struct MaxRow<'a, S> {
     x: &'a [S],
     indices: &'a [u32],
-    first: u32,
+    /// All entries of the row.
+    row: Range<usize>,
+    /// Those that are looked at now, after all before them.
+    run: Range<usize>,
     out: &'a mut [S],
     argmax: &'a mut [u32],
 }
 
 impl<S: Scalar> Tile for MaxRow<'_, S> {
-    const MAX_WIDTH: usize = 16;
+    const MAX_WIDTH: usize = 32;
 
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, _skip: usize) {
         let dim = self.out.len();
-        if self.indices.is_empty() {
-            self.out[column..column + W].fill(S::zero());
-            self.argmax[column..column + W].fill(u32::MAX);
+        let (out, argmax) = (self.out[column..].first_chunk_mut(), self.argmax[column..].first_chunk_mut());
+        let (Some(out), Some(argmax)) = (out, argmax) else { return };
+        if self.row.is_empty() {
+            (*out, *argmax) = ([S::zero(); W], [u32::MAX; W]);
             return;
         }
-        let (mut max, mut argmax) = ([S::neg_infinity(); W], [u32::MAX; W]);
-        for (e, &j) in (self.first..).zip(self.indices) {
-            let x = row_tile::<S, W>(self.x, dim, j, column);
+        let (mut max, mut position) = ([S::neg_infinity(); W], [u32::MAX; W]);
+        if self.run.start > self.row.start {
+            (max, position) = (*out, *argmax);
+        }
+        for e in self.run.clone() {
+            if column == 0
+                && let Some(&later) = self.indices.get(e + AHEAD)
+            {
+                prefetch_row(self.x, dim, later as usize);
+            }
+            let x = row_tile::<S, W>(self.x, dim, self.indices[e], column);
             for k in 0..W {
                 // Strictly greater, so that the first of equals stays; no NaN is.
                 let greater = x[k] > max[k];
                 max[k] = if greater { x[k] } else { max[k] };
-                argmax[k] = if greater { e } else { argmax[k] };
+                position[k] = if greater { e as u32 } else { position[k] };
             }
         }
-        // A tile that overlaps its neighbour writes the same there.
-        self.out[column..column + W].copy_from_slice(&max);
-        self.argmax[column..column + W].copy_from_slice(&argmax);
-        if self.argmax[column..column + W].contains(&u32::MAX) {
+        // A tile that overlaps its neighbour finds the same there.
+        (*out, *argmax) = (max, position);
+        if self.run.end == self.row.end && position.contains(&u32::MAX) {
             (column..column + W).for_each(|column| self.fill_in(column));
         }
     }
@@ -330,38 +455,10 @@ impl<S: Scalar> MaxRow<'_, S> {
     #[cold]
     fn fill_in(&mut self, column: usize) {
         if self.argmax[column] == u32::MAX {
-            let value = |j: u32| self.x[j as usize * self.out.len() + column];
-            let first = self.indices.iter().position(|&j| !value(j).is_nan()).unwrap_or(0);
-            self.argmax[column] = self.first + first as u32;
-            self.out[column] = value(self.indices[first]);
+            let value = |e: &usize| self.x[self.indices[*e] as usize * self.out.len() + column];
+            let first = self.row.clone().find(|e| !value(e).is_nan()).unwrap_or(self.row.start);
+            self.out[column] = value(&first);
+            self.argmax[column] = first as u32;
         }
-    }
-}
-
-/// One row of the gradient of the maximum: `indices` and `edge` are those of the row of the transpose.
-struct MaxBackwardRow<'a, S> {
-    indices: &'a [u32],
-    edge: &'a [u32],
-    argmax: &'a [u32],
-    dout: &'a [S],
-    write: Write,
-    dx: &'a mut [S],
-}
-
-impl<S: Scalar> Tile for MaxBackwardRow<'_, S> {
-    const MAX_WIDTH: usize = 16;
-
-    #[inline(always)]
-    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
-        let dim = self.dx.len();
-        let mut sum = [S::zero(); W];
-        for (&i, &e) in self.indices.iter().zip(self.edge) {
-            let argmax = row_tile::<u32, W>(self.argmax, dim, i, column);
-            let dout = row_tile::<S, W>(self.dout, dim, i, column);
-            for k in 0..W {
-                sum[k] += if argmax[k] == e { dout[k] } else { S::zero() };
-            }
-        }
-        write_tile(self.dx, column, skip, &sum, self.write);
     }
 }

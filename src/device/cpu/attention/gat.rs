@@ -3,12 +3,10 @@
 
 use std::ops::Range;
 
-use super::super::parallel::{ByEdges, Rows, Split, for_parts, for_rows};
+use super::super::parallel::{ByEdges, Rows, Split, for_parts, for_rows, prefetch_row, runs};
 use super::super::sddmm::Edges;
 use super::score::{Dropout, exp_all, leaky, leaky_slope, softmax};
-use super::tile::{
-    HeadTile, WeightedSum, at, for_head_tiles, lane_sum, later, prefetch_tile, tile, write_tile,
-};
+use super::tile::{Dots, HeadTile, Run, WeightedSum, at, for_head_tiles, lane_sum, later, tile, write_tile};
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Matrix, MatrixMut, Scalar};
 
@@ -73,11 +71,11 @@ pub(super) fn forward<S: Scalar>(
                     }
                     let out = &mut out.data[row * width..][..width];
                     let (weights, x, later) = (&weights[..], z.data, later(a.indices, a.indptr[t] as usize));
-                    for_head_tiles(
-                        heads,
-                        dim,
-                        &mut WeightedSum { heads, dim, rows: sources, later, weights, x, out },
-                    );
+                    for run in runs(0..sources.len()) {
+                        let weights = &weights[run.start * heads..run.end * heads];
+                        let run = Run::new(sources, later, run);
+                        for_head_tiles(heads, dim, &mut WeightedSum { heads, dim, run, weights, x, out });
+                    }
                 }
             },
         );
@@ -117,9 +115,8 @@ fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> V
                     }
                     let row = t * width..(t + 1) * width;
                     let (x, own, dim) = (&saved.out.data[row.clone()], &saved.dout.data[row], width / heads);
-                    let mut dots =
-                        super::tile::Dots { heads, dim, rows: &[0], later: &[], own, x, dots: delta };
-                    for_head_tiles(heads, dim, &mut dots);
+                    let run = Run::new(&[0], &[], 0..1);
+                    for_head_tiles(heads, dim, &mut Dots { heads, dim, run, own, x, dots: delta });
                 }
             },
         );
@@ -167,7 +164,9 @@ pub(super) fn backward<S: Scalar>(
                         reset(&mut alpha, destinations.len() * heads);
                         let later = later(transpose.indices, first);
                         for (k, (alpha, &t)) in alpha.chunks_exact_mut(heads).zip(destinations).enumerate() {
-                            prefetch_tile(&stats, later, k, 4 * heads, 0..4 * heads);
+                            if let Some(&later) = later.get(k) {
+                                prefetch_row(&stats, 4 * heads, later as usize);
+                            }
                             let stats = &stats[t as usize * 4 * heads..][..2 * heads];
                             let (score_dst, max) = stats.split_at(heads);
                             for h in 0..heads {
@@ -187,18 +186,20 @@ pub(super) fn backward<S: Scalar>(
                             }
                         }
                         reset(&mut dots, weights.len());
-                        let mut tile = Source {
-                            heads,
-                            dim,
-                            rows: destinations,
-                            later,
-                            weights: &weights,
-                            dout: saved.dout.data,
-                            z: &saved.z.data[s * width..][..width],
-                            dots: &mut dots,
-                            dz: &mut dz.data[row * width..][..width],
-                        };
-                        for_head_tiles(heads, dim, &mut tile);
+                        for run in runs(0..destinations.len()) {
+                            let messages = run.start * heads..run.end * heads;
+                            let mut tile = Source {
+                                heads,
+                                dim,
+                                run: Run::new(destinations, later, run),
+                                weights: &weights[messages.clone()],
+                                dout: saved.dout.data,
+                                z: &saved.z.data[s * width..][..width],
+                                dots: &mut dots[messages],
+                                dz: &mut dz.data[row * width..][..width],
+                            };
+                            for_head_tiles(heads, dim, &mut tile);
+                        }
 
                         let dscore = &mut dscore.data[row * heads..][..heads];
                         dscore.fill(S::zero());
@@ -228,8 +229,7 @@ pub(super) fn backward<S: Scalar>(
 struct Source<'a, S> {
     heads: usize,
     dim: usize,
-    rows: &'a [u32],
-    later: &'a [u32],
+    run: Run<'a>,
     weights: &'a [S],
     dout: &'a [S],
     z: &'a [S],
@@ -242,10 +242,10 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let z = tile::<S, G, W>(self.z, begin);
-        let mut sum = [[S::zero(); W]; G];
+        let mut sum = self.run.sums::<S, G, W>(self.dz, begin);
         let messages = self.weights.chunks_exact(heads).zip(self.dots.chunks_exact_mut(heads));
-        for (k, (&t, (weights, dots))) in self.rows.iter().zip(messages).enumerate() {
-            prefetch_tile(self.dout, self.later, k, width, begin..begin + G * W);
+        for (k, (&t, (weights, dots))) in self.run.rows.iter().zip(messages).enumerate() {
+            self.run.prefetch(self.dout, width, k, begin);
             let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
             let weights = at::<S, G>(weights, head);
             for g in 0..G {
@@ -257,6 +257,6 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
                 dots[head + g] += lane_sum(products, skip);
             }
         }
-        write_tile(self.dz, begin, &sum);
+        write_tile(self.dz, begin, &sum, skip);
     }
 }

@@ -3,13 +3,11 @@
 
 use std::ops::Range;
 
-use super::super::parallel::{ByEdges, Rows, for_parts};
+use super::super::parallel::{ByEdges, Rows, for_parts, runs};
 use super::super::sddmm::Edges;
 use super::gat::{ends, reset};
 use super::score::{Dropout, exp_all, head_sum, leaky, leaky_slope, map_heads, softmax};
-use super::tile::{
-    Dots, HeadTile, WeightedSum, at, for_head_tiles, lane_sum, later, prefetch_tile, tile, write_tile,
-};
+use super::tile::{Dots, HeadTile, Run, WeightedSum, at, for_head_tiles, lane_sum, later, tile, write_tile};
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, Gatv2Operands, Matrix, MatrixMut, Scalar};
 
@@ -41,8 +39,7 @@ pub(super) fn forward<S: Scalar>(
                     let later = later(a.indices, a.indptr[t] as usize);
                     let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
                     reset(&mut weights, sources.len() * heads);
-                    let mut scores = Scores::new(heads, slope, [sources, later], dense, t, &mut weights);
-                    for_head_tiles(heads, dim, &mut scores);
+                    Scores::for_all((heads, slope, dense, t), sources, later, &mut weights);
                     softmax(&mut weights, max, sum);
                     if let Some(dropout) = &dropout {
                         for (weights, &s) in weights.chunks_exact_mut(heads).zip(sources) {
@@ -51,11 +48,11 @@ pub(super) fn forward<S: Scalar>(
                     }
                     let out = &mut out.data[row * width..][..width];
                     let (weights, x) = (&weights[..], operands.z_src.data);
-                    for_head_tiles(
-                        heads,
-                        dim,
-                        &mut WeightedSum { heads, dim, rows: sources, later: &[], weights, x, out },
-                    );
+                    for run in runs(0..sources.len()) {
+                        let weights = &weights[run.start * heads..run.end * heads];
+                        let run = Run::new(sources, &[], run);
+                        for_head_tiles(heads, dim, &mut WeightedSum { heads, dim, run, weights, x, out });
+                    }
                 }
             },
         );
@@ -67,8 +64,7 @@ struct Scores<'a, S> {
     heads: usize,
     dim: usize,
     slope: S,
-    rows: &'a [u32],
-    later: &'a [u32],
+    run: Run<'a>,
     z_src: &'a [S],
     /// `[heads · dim]`: the destination's row.
     own: &'a [S],
@@ -76,19 +72,22 @@ struct Scores<'a, S> {
     scores: &'a mut [S],
 }
 
-impl<'a, S: Scalar> Scores<'a, S> {
+impl<S: Scalar> Scores<'_, S> {
+    /// Those of all messages of destination `t`.
     #[inline(always)]
-    fn new(
-        heads: usize,
-        slope: S,
-        [rows, later]: [&'a [u32]; 2],
-        [z_src, z_dst, attention]: [&'a [S]; 3],
-        t: usize,
-        scores: &'a mut [S],
-    ) -> Self {
+    fn for_all(
+        (heads, slope, [z_src, z_dst, attention], t): (usize, S, [&[S]; 3], usize),
+        rows: &[u32],
+        later: &[u32],
+        scores: &mut [S],
+    ) {
         let width = attention.len();
-        let own = &z_dst[t * width..][..width];
-        Scores { heads, dim: width / heads, slope, rows, later, z_src, own, attention, scores }
+        let (dim, own) = (width / heads, &z_dst[t * width..][..width]);
+        for run in runs(0..rows.len()) {
+            let scores = &mut scores[run.start * heads..run.end * heads];
+            let run = Run::new(rows, later, run);
+            for_head_tiles(heads, dim, &mut Scores { heads, dim, slope, run, z_src, own, attention, scores });
+        }
     }
 }
 
@@ -97,8 +96,8 @@ impl<S: Scalar> HeadTile for Scores<'_, S> {
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
-        for (k, (&s, scores)) in self.rows.iter().zip(self.scores.chunks_exact_mut(heads)).enumerate() {
-            prefetch_tile(self.z_src, self.later, k, width, begin..begin + G * W);
+        for (k, (&s, scores)) in self.run.rows.iter().zip(self.scores.chunks_exact_mut(heads)).enumerate() {
+            self.run.prefetch(self.z_src, width, k, begin);
             let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
             for g in 0..G {
                 let mut products = [S::zero(); W];
@@ -150,8 +149,7 @@ pub(super) fn backward_destinations<S: Scalar>(
                         let later = later(a.indices, a.indptr[t] as usize);
                         let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
                         reset(&mut alpha, sources.len() * heads);
-                        let mut scores = Scores::new(heads, slope, [sources, later], dense, t, &mut alpha);
-                        for_head_tiles(heads, dim, &mut scores);
+                        Scores::for_all((heads, slope, dense, t), sources, later, &mut alpha);
                         map_heads(&mut alpha, &max[t * heads..][..heads], |score, max| score - max);
                         exp_all(&mut alpha);
                         map_heads(&mut alpha, &sum[t * heads..][..heads], |e, sum| e / sum);
@@ -164,19 +162,12 @@ pub(super) fn backward_destinations<S: Scalar>(
                         }
                         reset(&mut dots, alpha.len());
                         let (x, own_dout) = (operands.z_src.data, &dout.data[t * width..][..width]);
-                        for_head_tiles(
-                            heads,
-                            dim,
-                            &mut Dots {
-                                heads,
-                                dim,
-                                rows: sources,
-                                later: &[],
-                                own: own_dout,
-                                x,
-                                dots: &mut dots,
-                            },
-                        );
+                        for run in runs(0..sources.len()) {
+                            let dots = &mut dots[run.start * heads..run.end * heads];
+                            let run = Run::new(sources, &[], run);
+                            let mut tile = Dots { heads, dim, run, own: own_dout, x, dots };
+                            for_head_tiles(heads, dim, &mut tile);
+                        }
                         dots.iter_mut().zip(&weights).for_each(|(dot, &weight)| *dot *= weight);
                         head_sum(&dots, &mut total);
                         for (g, alpha) in dots.chunks_exact_mut(heads).zip(alpha.chunks_exact(heads)) {
@@ -197,19 +188,23 @@ pub(super) fn backward_destinations<S: Scalar>(
                                 message[heads..].copy_from_slice(g);
                             }
                         }
-                        let mut tile = Destination {
-                            heads,
-                            dim,
-                            slope,
-                            rows: sources,
-                            g: &dots,
-                            z_src: operands.z_src.data,
-                            own: &operands.z_dst.data[t * width..][..width],
-                            attention: operands.attention,
-                            dz: &mut dz.data[row * width..][..width],
-                            dattention: &mut dattention.data[row * width..][..width],
-                        };
-                        for_head_tiles(heads, dim, &mut tile);
+                        let attention = operands.attention;
+                        let (dz, own) = (
+                            &mut dz.data[row * width..][..width],
+                            &operands.z_dst.data[t * width..][..width],
+                        );
+                        let dattention = &mut dattention.data[row * width..][..width];
+                        for run in runs(0..sources.len()) {
+                            let g = &dots[run.start * heads..run.end * heads];
+                            let run = Run::new(sources, &[], run);
+                            let z_src = operands.z_src.data;
+                            for_head_tiles(
+                                heads,
+                                dim,
+                                &mut Destination { heads, dim, slope, run, g, z_src, own, dz, dattention },
+                            );
+                        }
+                        dz.iter_mut().zip(attention).for_each(|(dz, &attention)| *dz *= attention);
                     }
                 },
             );
@@ -217,27 +212,27 @@ pub(super) fn backward_destinations<S: Scalar>(
     );
 }
 
-/// With `u = z_src[rows[k]] + own`: `dz = attention ⊙ Σ_k g[k] · LR'(u)` and `dattention = Σ_k g[k] · LR(u)`.
+/// With `u = z_src[rows[k]] + own`: `dz = Σ_k g[k] · LR'(u)` and `dattention = Σ_k g[k] · LR(u)`.
 struct Destination<'a, S> {
     heads: usize,
     dim: usize,
     slope: S,
-    rows: &'a [u32],
+    run: Run<'a>,
     g: &'a [S],
     z_src: &'a [S],
     own: &'a [S],
-    attention: &'a [S],
     dz: &'a mut [S],
     dattention: &'a mut [S],
 }
 
 impl<S: Scalar> HeadTile for Destination<'_, S> {
     #[inline(always)]
-    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, _skip: usize) {
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
-        let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
-        let (mut dz, mut dattention) = ([[S::zero(); W]; G], [[S::zero(); W]; G]);
-        for (&s, weights) in self.rows.iter().zip(self.g.chunks_exact(heads)) {
+        let own = tile::<S, G, W>(self.own, begin);
+        let mut dz = self.run.sums::<S, G, W>(self.dz, begin);
+        let mut dattention = self.run.sums::<S, G, W>(self.dattention, begin);
+        for (&s, weights) in self.run.rows.iter().zip(self.g.chunks_exact(heads)) {
             let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
             let weights = at::<S, G>(weights, head);
             for g in 0..G {
@@ -248,13 +243,8 @@ impl<S: Scalar> HeadTile for Destination<'_, S> {
                 }
             }
         }
-        for g in 0..G {
-            for k in 0..W {
-                dz[g][k] *= attention[g][k];
-            }
-        }
-        write_tile(self.dz, begin, &dz);
-        write_tile(self.dattention, begin, &dattention);
+        write_tile(self.dz, begin, &dz, skip);
+        write_tile(self.dattention, begin, &dattention, skip);
     }
 }
 
@@ -286,20 +276,23 @@ pub(super) fn backward_sources<S: Scalar>(
                     for m in own.map(|t| n_edge + u64::from(t)).into_iter().chain(positions) {
                         factors.extend_from_slice(&messages[m as usize * 2 * heads..][..2 * heads]);
                     }
-                    let mut tile = Source {
-                        heads,
-                        dim,
-                        slope,
-                        rows: ends(own, &transpose.indices[entries], &mut scratch),
-                        later: later(transpose.indices, first),
-                        factors: &factors,
-                        z_dst: operands.z_dst.data,
-                        dout: dout.data,
-                        own: &operands.z_src.data[s * width..][..width],
-                        attention: operands.attention,
-                        dz: &mut dz.data[row * width..][..width],
-                    };
-                    for_head_tiles(heads, dim, &mut tile);
+                    let rows = ends(own, &transpose.indices[entries], &mut scratch);
+                    let later = later(transpose.indices, first);
+                    for run in runs(0..rows.len()) {
+                        let mut tile = Source {
+                            heads,
+                            dim,
+                            slope,
+                            factors: &factors[run.start * 2 * heads..run.end * 2 * heads],
+                            run: Run::new(rows, later, run),
+                            z_dst: operands.z_dst.data,
+                            dout: dout.data,
+                            own: &operands.z_src.data[s * width..][..width],
+                            attention: operands.attention,
+                            dz: &mut dz.data[row * width..][..width],
+                        };
+                        for_head_tiles(heads, dim, &mut tile);
+                    }
                 }
             },
         );
@@ -311,8 +304,7 @@ struct Source<'a, S> {
     heads: usize,
     dim: usize,
     slope: S,
-    rows: &'a [u32],
-    later: &'a [u32],
+    run: Run<'a>,
     /// `[n_message, 2 · heads]`
     factors: &'a [S],
     z_dst: &'a [S],
@@ -324,13 +316,13 @@ struct Source<'a, S> {
 
 impl<S: Scalar> HeadTile for Source<'_, S> {
     #[inline(always)]
-    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, _skip: usize) {
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let (own, attention) = (tile::<S, G, W>(self.own, begin), tile::<S, G, W>(self.attention, begin));
-        let mut sum = [[S::zero(); W]; G];
-        for (k, (&t, factors)) in self.rows.iter().zip(self.factors.chunks_exact(2 * heads)).enumerate() {
-            prefetch_tile(self.z_dst, self.later, k, width, begin..begin + G * W);
-            prefetch_tile(self.dout, self.later, k, width, begin..begin + G * W);
+        let mut sum = self.run.sums::<S, G, W>(self.dz, begin);
+        for (k, (&t, factors)) in self.run.rows.iter().zip(self.factors.chunks_exact(2 * heads)).enumerate() {
+            self.run.prefetch(self.z_dst, width, k, begin);
+            self.run.prefetch(self.dout, width, k, begin);
             let z = tile::<S, G, W>(self.z_dst, t as usize * width + begin);
             let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
             let (weights, gradients) = (at::<S, G>(factors, head), at::<S, G>(factors, heads + head));
@@ -341,6 +333,6 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
                 }
             }
         }
-        write_tile(self.dz, begin, &sum);
+        write_tile(self.dz, begin, &sum, skip);
     }
 }

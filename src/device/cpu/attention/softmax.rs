@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::parallel::{ByEdges, Even, Rows, for_parts, sum_over_rows, write_all};
 use super::super::sddmm::Edges;
 use super::score::{exp_all, head_max, head_sum, map_heads, softmax};
-use super::tile::{Dots, for_head_tiles};
+use super::tile::{Dots, Run, for_head_tiles};
 use super::vectorized;
 use crate::device::{Cpu, Matrix, MatrixMut, Scalar, Write};
 
@@ -104,7 +104,7 @@ pub(super) fn head_dot<S: Scalar>(x: Matrix<'_, Cpu<S>>, a: &[S], heads: usize, 
                     for_head_tiles(
                         heads,
                         dim,
-                        &mut Dots { heads, dim, rows: &[0], later: &[], own: a, x, dots },
+                        &mut Dots { heads, dim, run: Run::new(&[0], &[], 0..1), own: a, x, dots },
                     );
                 }
             },

@@ -1,8 +1,9 @@
 //! Tiles of whole heads: how a row of `heads · dim` columns is covered by sums in registers.
 
-use crate::device::Scalar;
+use std::ops::Range;
 
-use super::super::parallel::{Tile, for_tiles, prefetch};
+use super::super::parallel::{AHEAD, Tile, for_tiles, prefetch_row};
+use crate::device::Scalar;
 
 /// What computes one tile of `G` heads by `W` columns.
 pub(super) trait HeadTile {
@@ -94,23 +95,48 @@ pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize
     lanes[0]
 }
 
-/// How many messages ahead a row is prefetched, into the rows of output that come next too.
-const AHEAD: usize = 8;
-
 /// What is gathered for the entries `AHEAD` after those from `begin` on.
 #[inline(always)]
 pub(super) fn later(indices: &[u32], begin: usize) -> &[u32] {
     indices.get(begin + AHEAD..).unwrap_or_default()
 }
 
-/// Asks for the tile of `x` that message `k` of `later` will gather, if there is one.
-#[inline(always)]
-pub(super) fn prefetch_tile<S>(x: &[S], later: &[u32], k: usize, width: usize, tile: std::ops::Range<usize>) {
-    if let Some(&row) = later.get(k) {
-        let begin = row as usize * width;
-        if let Some(tile) = x.get(begin + tile.start..begin + tile.end) {
-            prefetch(tile);
+/// A run of a row's messages (see [`runs`](super::super::parallel::runs)).
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    /// `[n_message]`: what the messages gather.
+    pub rows: &'a [u32],
+    /// What later messages gather, those `AHEAD` on.
+    pub later: &'a [u32],
+    /// Whether there are messages before these, to whose sums they are to be added.
+    pub begun: bool,
+}
+
+impl<'a> Run<'a> {
+    /// Messages `run` of a row.
+    #[inline(always)]
+    pub(super) fn new(rows: &'a [u32], later: &'a [u32], run: Range<usize>) -> Self {
+        Run { later: later.get(run.start..).unwrap_or_default(), begun: run.start > 0, rows: &rows[run] }
+    }
+
+    /// Asks for the row of `x` that message `k` of `later` will gather; for the first tile of a row, which asks for all.
+    #[inline(always)]
+    pub(super) fn prefetch<S>(&self, x: &[S], width: usize, k: usize, begin: usize) {
+        if begin == 0
+            && let Some(&row) = self.later.get(k)
+        {
+            prefetch_row(x, width, row as usize);
         }
+    }
+
+    /// The sums that a tile of `out` begins with.
+    #[inline(always)]
+    pub(super) fn sums<S: Scalar, const G: usize, const W: usize>(
+        &self,
+        out: &[S],
+        begin: usize,
+    ) -> [[S; W]; G] {
+        if self.begun { *tile::<S, G, W>(out, begin) } else { [[S::zero(); W]; G] }
     }
 }
 
@@ -118,10 +144,7 @@ pub(super) fn prefetch_tile<S>(x: &[S], later: &[u32], k: usize, width: usize, t
 pub(super) struct WeightedSum<'a, S> {
     pub heads: usize,
     pub dim: usize,
-    /// `[n_message]`
-    pub rows: &'a [u32],
-    /// See [`later`].
-    pub later: &'a [u32],
+    pub run: Run<'a>,
     /// `[n_message, heads]`
     pub weights: &'a [S],
     /// `[n, heads · dim]`
@@ -132,11 +155,11 @@ pub(super) struct WeightedSum<'a, S> {
 
 impl<S: Scalar> HeadTile for WeightedSum<'_, S> {
     #[inline(always)]
-    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, _skip: usize) {
+    fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
-        let mut sum = [[S::zero(); W]; G];
-        for (k, (&row, weights)) in self.rows.iter().zip(self.weights.chunks_exact(heads)).enumerate() {
-            prefetch_tile(self.x, self.later, k, width, begin..begin + G * W);
+        let mut sum = self.run.sums::<S, G, W>(self.out, begin);
+        for (k, (&row, weights)) in self.run.rows.iter().zip(self.weights.chunks_exact(heads)).enumerate() {
+            self.run.prefetch(self.x, width, k, begin);
             let x = tile::<S, G, W>(self.x, row as usize * width + begin);
             let weights = at::<S, G>(weights, head);
             for g in 0..G {
@@ -145,7 +168,7 @@ impl<S: Scalar> HeadTile for WeightedSum<'_, S> {
                 }
             }
         }
-        write_tile(self.out, begin, &sum);
+        write_tile(self.out, begin, &sum, skip);
     }
 }
 
@@ -153,10 +176,7 @@ impl<S: Scalar> HeadTile for WeightedSum<'_, S> {
 pub(super) struct Dots<'a, S> {
     pub heads: usize,
     pub dim: usize,
-    /// `[n_message]`
-    pub rows: &'a [u32],
-    /// See [`later`].
-    pub later: &'a [u32],
+    pub run: Run<'a>,
     /// `[heads · dim]`
     pub own: &'a [S],
     /// `[n, heads · dim]`
@@ -170,8 +190,8 @@ impl<S: Scalar> HeadTile for Dots<'_, S> {
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize) {
         let (heads, width, begin) = (self.heads, self.heads * self.dim, head * self.dim + column);
         let own = tile::<S, G, W>(self.own, begin);
-        for (k, (&row, dots)) in self.rows.iter().zip(self.dots.chunks_exact_mut(heads)).enumerate() {
-            prefetch_tile(self.x, self.later, k, width, begin..begin + G * W);
+        for (k, (&row, dots)) in self.run.rows.iter().zip(self.dots.chunks_exact_mut(heads)).enumerate() {
+            self.run.prefetch(self.x, width, k, begin);
             let x = tile::<S, G, W>(self.x, row as usize * width + begin);
             for g in 0..G {
                 let mut products = [S::zero(); W];
@@ -184,7 +204,7 @@ impl<S: Scalar> HeadTile for Dots<'_, S> {
     }
 }
 
-/// Writes a tile; columns that are done already are written again, with the same values.
+/// Writes a tile but for its first `skip` columns, which are done already.
 ///
 /// The tile is indexed by constants only, or it would not stay in registers.
 #[inline(always)]
@@ -192,10 +212,13 @@ pub(super) fn write_tile<S: Scalar, const G: usize, const W: usize>(
     out: &mut [S],
     begin: usize,
     sum: &[[S; W]; G],
+    skip: usize,
 ) {
     let out = out.get_mut(begin..begin + G * W).and_then(|x| x.as_chunks_mut::<W>().0.first_chunk_mut::<G>());
     match out {
-        Some(out) => *out = *sum,
+        Some(out) if skip == 0 => *out = *sum,
+        // Only a tile of a single head overlaps another.
+        Some(out) => out[0][skip..].copy_from_slice(&sum[0][skip..]),
         None => out_of_range(begin),
     }
 }
