@@ -6,7 +6,9 @@ use std::ops::Range;
 use super::super::parallel::{ByEdges, Rows, Split, for_parts, for_rows, prefetch_row, runs};
 use super::super::sddmm::Edges;
 use super::score::{Dropout, exp_all, leaky, leaky_slope, softmax};
-use super::tile::{Dots, HeadTile, Run, WeightedSum, at, for_head_tiles, lane_sum, later, tile, write_tile};
+use super::tile::{
+    Dots, HeadTile, Run, WeightedSum, at, for_head_tiles, for_heads, lane_sum, later, tile, write_tile,
+};
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Matrix, MatrixMut, Scalar};
 
@@ -248,14 +250,14 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
             self.run.prefetch(self.dout, width, k, begin);
             let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
             let weights = at::<S, G>(weights, head);
-            for g in 0..G {
+            for_heads!(g in G, {
                 let mut products = [S::zero(); W];
                 for k in 0..W {
                     sum[g][k] += weights[g] * dout[g][k];
                     products[k] = z[g][k] * dout[g][k];
                 }
                 dots[head + g] += lane_sum(products, skip);
-            }
+            });
         }
         write_tile(self.dz, begin, &sum, skip);
     }

@@ -7,7 +7,9 @@ use super::super::parallel::{ByEdges, Rows, for_parts, runs};
 use super::super::sddmm::Edges;
 use super::gat::{ends, reset};
 use super::score::{Dropout, exp_all, head_sum, leaky, leaky_slope, map_heads, softmax};
-use super::tile::{Dots, HeadTile, Run, WeightedSum, at, for_head_tiles, lane_sum, later, tile, write_tile};
+use super::tile::{
+    Dots, HeadTile, Run, WeightedSum, at, for_head_tiles, for_heads, lane_sum, later, tile, write_tile,
+};
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, Gatv2Operands, Matrix, MatrixMut, Scalar};
 
@@ -99,13 +101,13 @@ impl<S: Scalar> HeadTile for Scores<'_, S> {
         for (k, (&s, scores)) in self.run.rows.iter().zip(self.scores.chunks_exact_mut(heads)).enumerate() {
             self.run.prefetch(self.z_src, width, k, begin);
             let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
-            for g in 0..G {
+            for_heads!(g in G, {
                 let mut products = [S::zero(); W];
                 for k in 0..W {
                     products[k] = attention[g][k] * leaky(z[g][k] + own[g][k], self.slope);
                 }
                 scores[head + g] += lane_sum(products, skip);
-            }
+            });
         }
     }
 }
@@ -235,13 +237,13 @@ impl<S: Scalar> HeadTile for Destination<'_, S> {
         for (&s, weights) in self.run.rows.iter().zip(self.g.chunks_exact(heads)) {
             let z = tile::<S, G, W>(self.z_src, s as usize * width + begin);
             let weights = at::<S, G>(weights, head);
-            for g in 0..G {
+            for_heads!(g in G, {
                 for k in 0..W {
                     let u = z[g][k] + own[g][k];
                     dz[g][k] += weights[g] * leaky_slope(u, self.slope);
                     dattention[g][k] += weights[g] * leaky(u, self.slope);
                 }
-            }
+            });
         }
         write_tile(self.dz, begin, &dz, skip);
         write_tile(self.dattention, begin, &dattention, skip);
@@ -326,12 +328,12 @@ impl<S: Scalar> HeadTile for Source<'_, S> {
             let z = tile::<S, G, W>(self.z_dst, t as usize * width + begin);
             let dout = tile::<S, G, W>(self.dout, t as usize * width + begin);
             let (weights, gradients) = (at::<S, G>(factors, head), at::<S, G>(factors, heads + head));
-            for g in 0..G {
+            for_heads!(g in G, {
                 for k in 0..W {
                     let derivative = attention[g][k] * leaky_slope(own[g][k] + z[g][k], self.slope);
                     sum[g][k] += weights[g] * dout[g][k] + gradients[g] * derivative;
                 }
-            }
+            });
         }
         write_tile(self.dz, begin, &sum, skip);
     }

@@ -51,6 +51,22 @@ impl<T: HeadTile> Tile for OneHead<'_, T> {
     }
 }
 
+/// Runs `$body` for each head `$g` of `0..$n`, with a constant for `$g`: a loop over heads makes the compiler keep sums in
+/// memory, and even gather and scatter them.
+macro_rules! for_heads {
+    ($g:ident in $n:expr, $body:block) => {
+        for_heads!($g in $n, $body, 0 1 2 3 4 5 6 7)
+    };
+    ($g:ident in $n:expr, $body:block, $($constant:literal)*) => {
+        const { assert!($n <= 8) };
+        $(if $constant < $n {
+            let $g: usize = $constant;
+            $body
+        })*
+    };
+}
+pub(super) use for_heads;
+
 /// `G · W` scalars of `x` from `begin` on. Panics if they are not inside.
 #[inline(always)]
 pub(super) fn tile<S, const G: usize, const W: usize>(x: &[S], begin: usize) -> &[[S; W]; G] {
@@ -162,11 +178,11 @@ impl<S: Scalar> HeadTile for WeightedSum<'_, S> {
             self.run.prefetch(self.x, width, k, begin);
             let x = tile::<S, G, W>(self.x, row as usize * width + begin);
             let weights = at::<S, G>(weights, head);
-            for g in 0..G {
+            for_heads!(g in G, {
                 for k in 0..W {
                     sum[g][k] += weights[g] * x[g][k];
                 }
-            }
+            });
         }
         write_tile(self.out, begin, &sum, skip);
     }
@@ -193,13 +209,13 @@ impl<S: Scalar> HeadTile for Dots<'_, S> {
         for (k, (&row, dots)) in self.run.rows.iter().zip(self.dots.chunks_exact_mut(heads)).enumerate() {
             self.run.prefetch(self.x, width, k, begin);
             let x = tile::<S, G, W>(self.x, row as usize * width + begin);
-            for g in 0..G {
+            for_heads!(g in G, {
                 let mut products = [S::zero(); W];
                 for k in 0..W {
                     products[k] = own[g][k] * x[g][k];
                 }
                 dots[head + g] += lane_sum(products, skip);
-            }
+            });
         }
     }
 }
