@@ -29,6 +29,45 @@ pub(super) fn reset<S: Scalar>(values: &mut Vec<S>, len: usize) {
     values.resize(len, S::zero());
 }
 
+/// Calls `$function` with the number of heads as a constant, if it is a usual one: loops over heads are then single
+/// vector operations. 0 stands for any number.
+macro_rules! by_heads {
+    ($heads:expr, $function:ident($($argument:expr),*)) => {
+        match $heads {
+            1 => $function::<S, 1>($($argument),*),
+            4 => $function::<S, 4>($($argument),*),
+            8 => $function::<S, 8>($($argument),*),
+            _ => $function::<S, 0>($($argument),*),
+        }
+    };
+}
+
+/// What the scores of a destination's messages are made of.
+struct Scores<'a, S> {
+    score_src: &'a [S],
+    /// The destination's: starts with `[heads]`.
+    own: &'a [S],
+    sources: &'a [u32],
+    later: &'a [u32],
+    slope: S,
+}
+
+/// `weights[k, h] = LR(score_src[sources[k], h] + own[h])`
+#[inline(always)]
+fn forward_scores<S: Scalar, const H: usize>(heads: usize, scores: &Scores<'_, S>, weights: &mut [S]) {
+    let heads = if H == 0 { heads } else { H };
+    let own = &scores.own[..heads];
+    for (k, (weights, &s)) in weights.chunks_exact_mut(heads).zip(scores.sources).enumerate() {
+        if let Some(&later) = scores.later.get(k) {
+            prefetch_row(scores.score_src, heads, later as usize);
+        }
+        let score = &scores.score_src[s as usize * heads..][..heads];
+        for h in 0..heads {
+            weights[h] = leaky(score[h] + own[h], scores.slope);
+        }
+    }
+}
+
 #[allow(clippy::too_many_arguments)]
 pub(super) fn forward<S: Scalar>(
     a: Csr<'_, Cpu<S>>,
@@ -58,13 +97,9 @@ pub(super) fn forward<S: Scalar>(
                     let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
                     let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
                     reset(&mut weights, sources.len() * heads);
-                    let own = &score_dst[t * heads..][..heads];
-                    for (weights, &s) in weights.chunks_exact_mut(heads).zip(sources) {
-                        let score = &score_src[s as usize * heads..][..heads];
-                        for h in 0..heads {
-                            weights[h] = leaky(score[h] + own[h], slope);
-                        }
-                    }
+                    let later = later(a.indices, a.indptr[t] as usize);
+                    let scores = Scores { score_src, own: &score_dst[t * heads..], sources, later, slope };
+                    by_heads!(heads, forward_scores(heads, &scores, &mut weights));
                     softmax(&mut weights, max, sum);
                     if let Some(dropout) = &dropout {
                         for (weights, &s) in weights.chunks_exact_mut(heads).zip(sources) {
@@ -72,7 +107,7 @@ pub(super) fn forward<S: Scalar>(
                         }
                     }
                     let out = &mut out.data[row * width..][..width];
-                    let (weights, x, later) = (&weights[..], z.data, later(a.indices, a.indptr[t] as usize));
+                    let x = z.data;
                     for run in runs(0..sources.len()) {
                         let weights = &weights[run.start * heads..run.end * heads];
                         let run = Run::new(sources, later, run);
@@ -98,7 +133,7 @@ impl<T: Send> Split for FirstRows<'_, T> {
 }
 
 /// What a destination contributes to each of its messages, side by side, as it is gathered for each: `score_dst`, `max`,
-/// `1 / sum` and `δ`, each `[heads]`.
+/// `ln sum` and `δ`, each `[heads]`.
 fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> Vec<S> {
     let (n_dst, width) = (saved.out.rows, saved.out.cols);
     let mut stats = vec![S::zero(); n_dst * 4 * heads];
@@ -109,11 +144,11 @@ fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> V
                 for (t, stats) in range.zip(stats.chunks_exact_mut(4 * heads)) {
                     let (score, rest) = stats.split_at_mut(heads);
                     let (max, rest) = rest.split_at_mut(heads);
-                    let (inverse, delta) = rest.split_at_mut(heads);
+                    let (log_sum, delta) = rest.split_at_mut(heads);
                     score.copy_from_slice(&saved.score_dst[t * heads..][..heads]);
                     max.copy_from_slice(&saved.max[t * heads..][..heads]);
-                    for (inverse, &sum) in inverse.iter_mut().zip(&saved.sum[t * heads..][..heads]) {
-                        *inverse = if sum > S::zero() { S::one() / sum } else { S::zero() };
+                    for (log_sum, sum) in log_sum.iter_mut().zip(&saved.sum[t * heads..][..heads]) {
+                        *log_sum = sum.ln();
                     }
                     let row = t * width..(t + 1) * width;
                     let (x, own, dim) = (&saved.out.data[row.clone()], &saved.dout.data[row], width / heads);
@@ -150,81 +185,118 @@ pub(super) fn backward<S: Scalar>(
         0..transpose.n_rows,
         out,
         &|range: Range<usize>, ((dz, dscore), (own, edges)): Out<'_, S>| {
-            let (mut scratch, mut alpha, mut weights, mut dots) =
-                (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            let mut scratch = Vec::new();
+            let (mut alpha, mut weights, mut dots) = (Vec::new(), Vec::new(), Vec::new());
             vectorized(
                 #[inline(always)]
                 || {
-                    let mut edges = edges.data.chunks_exact_mut(heads);
+                    let mut edges = edges.data;
                     for (row, s) in range.enumerate() {
                         let first = transpose.indptr[s] as usize;
                         let entries = first..transpose.indptr[s + 1] as usize;
                         let has_own = spec.self_loop && s < n_dst;
                         let destinations =
                             ends(has_own.then_some(s as u32), &transpose.indices[entries], &mut scratch);
-                        let score = &saved.score_src[s * heads..][..heads];
-                        reset(&mut alpha, destinations.len() * heads);
                         let later = later(transpose.indices, first);
-                        for (k, (alpha, &t)) in alpha.chunks_exact_mut(heads).zip(destinations).enumerate() {
-                            if let Some(&later) = later.get(k) {
-                                prefetch_row(&stats, 4 * heads, later as usize);
-                            }
-                            let stats = &stats[t as usize * 4 * heads..][..2 * heads];
-                            let (score_dst, max) = stats.split_at(heads);
-                            for h in 0..heads {
-                                alpha[h] = leaky(score[h] + score_dst[h], slope) - max[h];
-                            }
-                        }
-                        exp_all(&mut alpha);
-                        for (alpha, &t) in alpha.chunks_exact_mut(heads).zip(destinations) {
-                            let inverse = &stats[(t as usize * 4 + 2) * heads..][..heads];
-                            alpha.iter_mut().zip(inverse).for_each(|(alpha, &inverse)| *alpha *= inverse);
-                        }
-                        weights.clear();
-                        weights.extend_from_slice(&alpha);
-                        if let Some(dropout) = &dropout {
-                            for (weights, &t) in weights.chunks_exact_mut(heads).zip(destinations) {
-                                dropout.apply(s, t as usize, weights);
-                            }
-                        }
-                        reset(&mut dots, weights.len());
+                        let score = &saved.score_src[s * heads..][..heads];
+                        let dscore = &mut dscore.data[row * heads..][..heads];
+                        dscore.fill(S::zero());
                         for run in runs(0..destinations.len()) {
-                            let messages = run.start * heads..run.end * heads;
+                            let begins = run.start == 0;
+                            let run = Run::new(destinations, later, run);
+                            let source = Messages { run, stats: &stats, score, slope };
+                            reset(&mut alpha, run.rows.len() * heads);
+                            by_heads!(heads, backward_scores(heads, &source, &mut alpha));
+                            exp_all(&mut alpha);
+                            if let Some(dropout) = &dropout {
+                                weights.clone_from(&alpha);
+                                for (weights, &t) in weights.chunks_exact_mut(heads).zip(run.rows) {
+                                    dropout.apply(s, t as usize, weights);
+                                }
+                            }
+                            let weights = if dropout.is_some() { &weights } else { &alpha };
+                            reset(&mut dots, alpha.len());
                             let mut tile = Source {
                                 heads,
                                 dim,
-                                run: Run::new(destinations, later, run),
-                                weights: &weights[messages.clone()],
+                                run,
+                                weights,
                                 dout: saved.dout.data,
                                 z: &saved.z.data[s * width..][..width],
-                                dots: &mut dots[messages],
+                                dots: &mut dots,
                                 dz: &mut dz.data[row * width..][..width],
                             };
                             for_head_tiles(heads, dim, &mut tile);
-                        }
-
-                        let dscore = &mut dscore.data[row * heads..][..heads];
-                        dscore.fill(S::zero());
-                        let messages = dots.chunks_exact_mut(heads).zip(destinations);
-                        let factors = weights.chunks_exact(heads).zip(alpha.chunks_exact(heads));
-                        for (k, ((g, &t), (weights, alpha))) in messages.zip(factors).enumerate() {
-                            let stats = &stats[t as usize * 4 * heads..][..4 * heads];
-                            for h in 0..heads {
-                                let derivative = leaky_slope(score[h] + stats[h], slope);
-                                g[h] = (weights[h] * g[h] - alpha[h] * stats[3 * heads + h]) * derivative;
-                                dscore[h] += g[h];
+                            by_heads!(
+                                heads,
+                                score_gradients(heads, &source, [&alpha, weights], &mut dots, dscore)
+                            );
+                            let mut gradients = dots.chunks_exact(heads);
+                            if begins
+                                && has_own
+                                && let Some(gradient) = gradients.next()
+                            {
+                                own.data[row * heads..][..heads].copy_from_slice(gradient);
                             }
-                            if k == 0 && has_own {
-                                own.data[row * heads..][..heads].copy_from_slice(g);
-                            } else if let Some(edge) = edges.next() {
-                                edge.copy_from_slice(g);
-                            }
+                            let n = gradients.len() * heads;
+                            let (now, rest) = std::mem::take(&mut edges).split_at_mut(n);
+                            now.copy_from_slice(&dots[dots.len() - n..]);
+                            edges = rest;
                         }
                     }
                 },
             );
         },
     );
+}
+
+/// A run of messages of one source.
+struct Messages<'a, S> {
+    run: Run<'a>,
+    /// See [`destination_stats`].
+    stats: &'a [S],
+    /// `[heads]`: the source's.
+    score: &'a [S],
+    slope: S,
+}
+
+/// Logarithms of the messages' attention: `[n_message, heads]`.
+#[inline(always)]
+fn backward_scores<S: Scalar, const H: usize>(heads: usize, messages: &Messages<'_, S>, out: &mut [S]) {
+    let heads = if H == 0 { heads } else { H };
+    let Messages { run, stats, slope, .. } = *messages;
+    let score = &messages.score[..heads];
+    for (k, (out, &t)) in out.chunks_exact_mut(heads).zip(run.rows).enumerate() {
+        if let Some(&later) = run.later.get(k) {
+            prefetch_row(stats, 4 * heads, later as usize);
+        }
+        let stats = &stats[t as usize * 4 * heads..][..3 * heads];
+        for h in 0..heads {
+            out[h] = (leaky(score[h] + stats[h], slope) - stats[heads + h]) - stats[2 * heads + h];
+        }
+    }
+}
+
+/// Turns `dots`, the gradients of the weights, into those of the scores before `LR`, and adds these up to `dscore`.
+#[inline(always)]
+fn score_gradients<S: Scalar, const H: usize>(
+    heads: usize,
+    messages: &Messages<'_, S>,
+    [alpha, weights]: [&[S]; 2],
+    dots: &mut [S],
+    dscore: &mut [S],
+) {
+    let heads = if H == 0 { heads } else { H };
+    let (score, dscore) = (&messages.score[..heads], &mut dscore[..heads]);
+    let factors = weights.chunks_exact(heads).zip(alpha.chunks_exact(heads));
+    for ((g, &t), (weights, alpha)) in dots.chunks_exact_mut(heads).zip(messages.run.rows).zip(factors) {
+        let stats = &messages.stats[t as usize * 4 * heads..][..4 * heads];
+        for h in 0..heads {
+            let derivative = leaky_slope(score[h] + stats[h], messages.slope);
+            g[h] = (weights[h] * g[h] - alpha[h] * stats[3 * heads + h]) * derivative;
+            dscore[h] += g[h];
+        }
+    }
 }
 
 /// `dz[h, :] = Σ_k weights[k, h] · dout[rows[k], h, :]` and `dots[k, h] += ⟨z[h, :], dout[rows[k], h, :]⟩`.

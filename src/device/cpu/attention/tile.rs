@@ -91,7 +91,7 @@ fn out_of_range(begin: usize) -> ! {
     panic!("a row of an attention kernel starts out of range, at {begin}");
 }
 
-/// The sum of the lanes from `skip` on, added pairwise; `W` is a power of two.
+/// The sum of the lanes from `skip` on: in four sums, which are added at the end.
 #[inline(always)]
 pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize) -> S {
     if skip > 0 {
@@ -99,16 +99,19 @@ pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize
             *lane = if k < skip { S::zero() } else { *lane };
         }
     }
-    // Through memory once: the compiler then sees the products as vectors, which the additions below hide from it.
-    let mut lanes = std::hint::black_box(lanes);
-    let mut width = W / 2;
-    while width > 0 {
-        for k in 0..width {
-            lanes[k] += lanes[k + width];
+    let mut sums = [S::zero(); 4];
+    let (groups, rest) = lanes.as_chunks::<4>();
+    for group in groups {
+        for k in 0..4 {
+            sums[k] += group[k];
         }
-        width /= 2;
     }
-    lanes[0]
+    for (sum, &lane) in sums.iter_mut().zip(rest) {
+        *sum += lane;
+    }
+    // Through memory once: the compiler then sees the four sums as a vector, which the additions below hide from it.
+    let sums = std::hint::black_box(sums);
+    (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
 /// What is gathered for the entries `AHEAD` after those from `begin` on.
