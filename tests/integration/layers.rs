@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Modules by floor.
 const FLOORS: &[&[&str]] = &[
-    &["error", "rng", "array"],
+    &["error", "rng", "array", "huge_pages"],
     &["graph", "device"],
     &["pattern", "block", "tensor", "tape", "data"],
     &["sample", "comm", "cache"],
@@ -19,6 +19,7 @@ const FLOORS: &[&[&str]] = &[
 const SAME_FLOOR: &[(&str, &str)] = &[
     ("rng", "error"),
     ("array", "error"),
+    ("array", "huge_pages"),
     ("device", "graph"),
     ("block", "pattern"),
     ("tape", "pattern"),

@@ -4,7 +4,9 @@
 //! fixed order; and where partial sums are added up ([`sum_over_rows`]), the parts depend on the shape alone.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
+use pulp::Arch;
 use rayon::prelude::*;
 
 use crate::device::{Cpu, Csr, Scalar, Write, check_csr_lengths};
@@ -20,7 +22,29 @@ const SUM_BLOCK_ELEMENTS: usize = 1 << 16;
 /// prefer loops to closures: only what is inlined is compiled so.
 #[inline(always)]
 pub(super) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(body)
+    vectors().dispatch(body)
+}
+
+/// The widest vectors of this machine, or narrower ones if the environment variable `COHOP_VECTORS` asks for them: to
+/// test, and to measure, what other machines run.
+fn vectors() -> Arch {
+    static VECTORS: OnceLock<Arch> = OnceLock::new();
+    *VECTORS.get_or_init(|| vectors_named(std::env::var("COHOP_VECTORS").ok().as_deref()))
+}
+
+fn vectors_named(name: Option<&str>) -> Arch {
+    match name {
+        Some("portable") => Arch::Scalar,
+        #[cfg(target_arch = "x86_64")]
+        Some("avx2") => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
+        Some(other) => {
+            tracing::warn!(
+                "COHOP_VECTORS is {other}: expected portable, or on x86-64 avx2; using the widest"
+            );
+            Arch::new()
+        }
+        None => Arch::new(),
+    }
 }
 
 /// How many entries ahead of the one at work kernels ask for rows, into the output rows that come next too. Memory
@@ -328,6 +352,14 @@ pub(super) fn for_tiles<T: Tile>(dim: usize, tile: &mut T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn vectors_can_be_chosen() {
+        assert!(matches!(vectors_named(Some("portable")), Arch::Scalar));
+        #[cfg(target_arch = "x86_64")]
+        assert!(matches!(vectors_named(Some("avx2")), Arch::V3(_)) || pulp::x86::V3::try_new().is_none());
+        assert_eq!(format!("{:?}", vectors_named(Some("wide"))), format!("{:?}", vectors_named(None)));
+    }
 
     struct Cover(Vec<u32>);
     impl Tile for Cover {
