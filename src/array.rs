@@ -60,6 +60,16 @@ impl<T: bytemuck::Pod> Array<T> {
         }
     }
 
+    /// Says that elements will be read here and there: a miss then reads its own page from the file and no others, of
+    /// which memory would fill up in vain.
+    pub(crate) fn expect_random_reads(&self) {
+        #[cfg(unix)]
+        if let Source::Mapped { map, .. } = &self.source {
+            // A refusal costs speed alone.
+            let _ = map.advise(memmap2::Advice::Random);
+        }
+    }
+
     /// Whether the elements are read from a file on demand.
     pub fn is_mapped(&self) -> bool {
         matches!(self.source, Source::Mapped { .. })

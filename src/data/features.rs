@@ -78,7 +78,9 @@ impl<T: FeatureElement> Dense<T> {
         };
         check_length("features", data.len(), expected)?;
         let dense = Dense { data, n_rows, dim };
-        if !dense.data.is_mapped() {
+        if dense.data.is_mapped() {
+            dense.data.expect_random_reads();
+        } else {
             dense.check_finite()?;
         }
         Ok(dense)
