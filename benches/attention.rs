@@ -1,16 +1,14 @@
 //! Edge softmax and fused graph attention on an R-MAT graph; throughput is edges.
 
-mod support;
-
 use std::hint::black_box;
 use std::sync::Arc;
 
+use crate::support::{Random, check, rmat};
 use cohop::block::Block;
 use cohop::device::{Attention, Cpu};
 use cohop::tape::{AttentionOptions, Tape};
 use cohop::tensor::Tensor;
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use support::{Random, check, rmat};
+use criterion::{Criterion, Throughput, criterion_group};
 
 type Device = Cpu<f32>;
 
@@ -137,4 +135,3 @@ fn check_rows(
 }
 
 criterion_group!(benches, bench_softmax, bench_attention);
-criterion_main!(benches);

@@ -1,16 +1,14 @@
 //! The feature cache: accesses a second by policy, without data; and gathers at fixed hit rates, whose throughput is
 //! bytes of the rows asked for, as stored, plus bytes written. Beside it, the plain gather of the same rows.
 
-mod support;
-
 use std::hint::black_box;
 
+use crate::support::{Random, check};
 use cohop::cache::{Counts, Directory, FeatureCache, Policy};
 use cohop::data::Dense;
 use cohop::device::{Cpu, FeatureElement, Gather, MatrixMut};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 use half::f16;
-use support::{Random, check};
 
 const N_VERTICES: usize = 1 << 20;
 const N_ACCESSES: usize = 1 << 17;
@@ -103,4 +101,3 @@ fn bench(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, bench);
-criterion_main!(benches);

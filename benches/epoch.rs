@@ -10,7 +10,7 @@ use cohop::nn::{ModelConfig, ModelKind};
 use cohop::rng;
 use cohop::sample::{Batches, Fanouts};
 use cohop::train::{Preparer, TrainConfig, Trainer};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 
 const BATCH: usize = 1024;
 const BATCHES: usize = 8;
@@ -66,4 +66,3 @@ fn epoch(c: &mut Criterion) {
 }
 
 criterion_group!(benches, epoch);
-criterion_main!(benches);

@@ -1,14 +1,12 @@
 //! Gather of random rows; throughput is bytes read plus bytes written, beside that of a plain copy.
 
-mod support;
-
 use std::hint::black_box;
 
+use crate::support::{Random, check};
 use cohop::device::{Cpu, FeatureElement, Gather, MatrixMut};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 use half::{bf16, f16};
 use rayon::prelude::*;
-use support::{Random, check};
 
 const N_TABLE: usize = 1 << 17;
 const N_OUT: usize = 1 << 16;
@@ -63,4 +61,3 @@ fn bench(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, bench);
-criterion_main!(benches);

@@ -1,12 +1,10 @@
 //! Dense products in the shapes that training has; throughput is floating-point operations.
 
-mod support;
-
 use std::hint::black_box;
 
+use crate::support::{Random, check};
 use cohop::device::{Cpu, Gemm, Matrix, MatrixMut, Write};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use support::{Random, check};
+use criterion::{Criterion, Throughput, criterion_group};
 
 /// `op(a) · b` with `op(a): [m, k]`, `b: [k, n]`.
 struct Product {
@@ -65,4 +63,3 @@ fn bench(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, bench);
-criterion_main!(benches);

@@ -10,7 +10,7 @@ use cohop::block::Block;
 use cohop::device::{Cpu, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, Write};
 use cohop::graph::Rmat;
 use cohop::rng;
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 
 const N_RELATIONS: usize = 8;
 
@@ -135,4 +135,3 @@ fn relation(c: &mut Criterion) {
 }
 
 criterion_group!(benches, relation);
-criterion_main!(benches);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cohop::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 use cohop::graph::{Graph, Rmat};
 use cohop::rng::{Kappa, Purpose, Variates, bounded};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group};
 
 const FANOUTS: [usize; 3] = [15, 10, 5];
 const BATCH: usize = 1024;
@@ -85,4 +85,3 @@ fn sampling(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, sampling);
-criterion_main!(benches);

@@ -1,13 +1,11 @@
 //! Aggregation and its kin on an R-MAT graph; throughput is edges.
 
-mod support;
-
 use std::hint::black_box;
 use std::ops::Range;
 
+use crate::support::{Random, check, rmat};
 use cohop::device::{Cpu, Csr, Matrix, MatrixMut, Sddmm, Spmm, Weights, Write};
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use support::{Random, check, rmat};
+use criterion::{Criterion, Throughput, criterion_group};
 
 type Device = Cpu<f32>;
 
@@ -75,4 +73,3 @@ fn bench(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, bench);
-criterion_main!(benches);

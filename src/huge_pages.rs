@@ -37,3 +37,18 @@ fn advise<T>(memory: &[T], advice: libc::c_int) {
         unsafe { libc::madvise(first as *mut libc::c_void, last - first, advice) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_stay_and_short_memory_is_left_alone() {
+        for bytes in [0, 1, HUGE_PAGE - 1, HUGE_PAGE, 3 * HUGE_PAGE + 5] {
+            let memory: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+            collapse(&memory);
+            prefer(&memory[bytes / 3..]);
+            assert!(memory.iter().enumerate().all(|(i, &byte)| byte == (i % 251) as u8), "{bytes} bytes");
+        }
+    }
+}

@@ -251,6 +251,21 @@ mod tests {
     }
 
     #[test]
+    fn large_memory_is_aligned_zeroed_and_reused_too() {
+        let pool = Arc::new(Pool::default());
+        for bytes in [HUGE_PAGE, 2 * HUGE_PAGE, 2 * HUGE_PAGE + 1, 5 * HUGE_PAGE + HUGE_PAGE / 2] {
+            let mut first = pool.allocate::<f32>(bytes / 4).unwrap();
+            let address = first.as_ptr();
+            assert!(address.is_aligned_to_line());
+            assert!(first.iter().all(|&value| value == 0.0));
+            first.fill(1.0);
+            drop(first);
+            let second = pool.allocate::<f32>(bytes / 4).unwrap();
+            assert!(second.as_ptr() == address && second.iter().all(|&value| value == 1.0));
+        }
+    }
+
+    #[test]
     fn classes_cover_and_waste_at_most_a_quarter() {
         for n in 0..5000 {
             let class = size_class(n);

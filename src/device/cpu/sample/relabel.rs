@@ -4,7 +4,7 @@ use super::prefetch::prefetch;
 use crate::huge_pages;
 
 /// Graphs of up to this many vertices are relabelled by a table with an entry a vertex (1 GiB at most a workspace, of
-/// which only touched pages exist); larger ones by a hash table, in proportion to the block.
+/// which only touched huge pages exist); larger ones by a hash table, in proportion to the block.
 pub(super) const MAX_STAMPED_VERTICES: usize = 1 << 28;
 
 /// Positions of the ids of one block.
