@@ -252,8 +252,8 @@ mod tests {
 
     #[test]
     fn large_memory_is_aligned_zeroed_and_reused_too() {
-        let pool = Arc::new(Pool::default());
-        for bytes in [HUGE_PAGE, 2 * HUGE_PAGE, 2 * HUGE_PAGE + 1, 5 * HUGE_PAGE + HUGE_PAGE / 2] {
+        for bytes in [HUGE_PAGE, 2 * HUGE_PAGE, 2 * HUGE_PAGE + 4, 5 * HUGE_PAGE + HUGE_PAGE / 2] {
+            let pool = Arc::new(Pool::default());
             let mut first = pool.allocate::<f32>(bytes / 4).unwrap();
             let address = first.as_ptr();
             assert!(address.is_aligned_to_line());
