@@ -104,7 +104,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     let run = |arguments: &str| cohop(folder.path(), arguments);
     fails(&run("train --data nowhere"), 1, "built-in data set");
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
-    fails(&run("train --device cuda"), 1, "cuda");
+    fails(&run("train --device cuda:99"), 1, "no CUDA device");
     fails(&run("train --layers 3 --fanouts 5,5"), 1, "fanouts");
     fails(&run("train --layers 0"), 1, "n_layers");
     fails(&run("train --threads 0"), 1, "--threads");
