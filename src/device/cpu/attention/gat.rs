@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::super::parallel::{ByEdges, Rows, Split, for_parts, for_rows, prefetch_row, runs};
+use super::super::parallel::{ByEdges, Rows, Split, for_parts, for_rows, runs};
 use super::super::sddmm::Edges;
 use super::score::{Dropout, exp_all, leaky, leaky_slope, softmax};
 use super::tile::{
@@ -47,20 +47,18 @@ struct Scores<'a, S> {
     score_src: &'a [S],
     /// The destination's: starts with `[heads]`.
     own: &'a [S],
-    sources: &'a [u32],
-    later: &'a [u32],
+    /// All messages.
+    run: Run<'a>,
     slope: S,
 }
 
-/// `weights[k, h] = LR(score_src[sources[k], h] + own[h])`
+/// `weights[k, h] = LR(score_src[rows[k], h] + own[h])`
 #[inline(always)]
 fn forward_scores<S: Scalar, const H: usize>(heads: usize, scores: &Scores<'_, S>, weights: &mut [S]) {
     let heads = if H == 0 { heads } else { H };
     let own = &scores.own[..heads];
-    for (k, (weights, &s)) in weights.chunks_exact_mut(heads).zip(scores.sources).enumerate() {
-        if let Some(&later) = scores.later.get(k) {
-            prefetch_row(scores.score_src, heads, later as usize);
-        }
+    for (k, (weights, &s)) in weights.chunks_exact_mut(heads).zip(scores.run.rows).enumerate() {
+        scores.run.prefetch(scores.score_src, heads, k, 0);
         let score = &scores.score_src[s as usize * heads..][..heads];
         for h in 0..heads {
             weights[h] = leaky(score[h] + own[h], scores.slope);
@@ -98,7 +96,8 @@ pub(super) fn forward<S: Scalar>(
                     let sources = ends(spec.self_loop.then_some(t as u32), indices, &mut scratch);
                     reset(&mut weights, sources.len() * heads);
                     let later = later(a.indices, a.indptr[t] as usize);
-                    let scores = Scores { score_src, own: &score_dst[t * heads..], sources, later, slope };
+                    let run = Run::new(sources, later, 0..sources.len());
+                    let scores = Scores { score_src, own: &score_dst[t * heads..], run, slope };
                     by_heads!(heads, forward_scores(heads, &scores, &mut weights));
                     softmax(&mut weights, max, sum);
                     if let Some(dropout) = &dropout {
@@ -267,9 +266,7 @@ fn backward_scores<S: Scalar, const H: usize>(heads: usize, messages: &Messages<
     let Messages { run, stats, slope, .. } = *messages;
     let score = &messages.score[..heads];
     for (k, (out, &t)) in out.chunks_exact_mut(heads).zip(run.rows).enumerate() {
-        if let Some(&later) = run.later.get(k) {
-            prefetch_row(stats, 4 * heads, later as usize);
-        }
+        run.prefetch(stats, 4 * heads, k, 0);
         let stats = &stats[t as usize * 4 * heads..][..3 * heads];
         for h in 0..heads {
             out[h] = (leaky(score[h] + stats[h], slope) - stats[heads + h]) - stats[2 * heads + h];
