@@ -47,6 +47,15 @@ fn vectors_named(name: Option<&str>) -> Arch {
     }
 }
 
+/// Whether kernels may use AVX-512.
+#[inline(always)]
+pub(super) fn has_avx512() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return matches!(vectors(), Arch::V4(_));
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// How many entries ahead of the one at work kernels ask for rows, into the output rows that come next too. Memory
 /// answers many questions at once: with 8, products on graphs beyond the caches run at half the speed.
 pub(super) const AHEAD: usize = 32;

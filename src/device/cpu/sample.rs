@@ -13,8 +13,8 @@ mod labor;
 mod pick;
 mod prefetch;
 mod relabel;
+mod variate_table;
 mod walk;
-mod words;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,7 +66,7 @@ struct Workspace {
     lists: Lists,
     scratch: Scratch,
     plan: labor::Plan,
-    words: words::Words,
+    variate_table: variate_table::VariateTable,
 }
 
 /// A block as it grows, and the group at work.
@@ -178,7 +178,7 @@ fn sample<S: Scalar>(
     job: &Job,
     peers: &mut dyn LaborPeers,
 ) -> Result<SampledBlock<Cpu<S>>> {
-    let Workspace { stamped, stamped_used, hashed, lists, scratch, plan, words } = workspace;
+    let Workspace { stamped, stamped_used, hashed, lists, scratch, plan, variate_table } = workspace;
     scratch.weight.clear();
     let planned = match job.spec.method {
         Method::Labor { iterations, .. }
@@ -191,7 +191,7 @@ fn sample<S: Scalar>(
     let table = match job.spec.method {
         Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent } => {
             let stream = source_stream(job.layer, layer_dependent);
-            words.get(job.graph, job.dst, job.spec, job.variates, stream)
+            variate_table.get(job.graph, job.dst, job.spec, job.variates, stream)
         }
         _ => None,
     };
@@ -263,7 +263,7 @@ fn fill_lists(
     lists: &mut Lists,
     scratch: &mut Scratch,
     plan: &labor::Plan,
-    table: Option<&[u32]>,
+    table: Option<variate_table::TopBytes<'_>>,
     indptr: &mut [u32],
 ) -> Result<()> {
     let &Job { graph, dst, spec, variates, layer, .. } = job;
@@ -324,7 +324,9 @@ fn fill_lists(
                     let id = |edge, _| u64::from(indices[edge as usize]);
                     pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
                 }
-                (false, Some(words)) => pick_by!(pick::Labor0ByTable { words, fanout, indices }),
+                (false, Some(table)) => {
+                    pick_by!(pick::Labor0ByTable { table, variates, stream, fanout, indices })
+                }
                 (false, None) => pick_by!(pick::Labor0 { variates, stream, fanout, indices }),
             }
         }

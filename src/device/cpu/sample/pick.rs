@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::variate_table::{TopBytes, for_each_bit};
 use crate::device::cpu::parallel::vectorized;
 use crate::rng::{LANES, Purpose, Variates, block, bounded, math, uniform, uniform_open};
 
@@ -361,20 +362,6 @@ fn labor_0_threshold(fanout: u64, degree: u64) -> u64 {
     (u128::from(fanout) << 32).div_ceil(u128::from(degree)) as u64
 }
 
-/// Keeps the edges, the first of which is `first`, whose words are below the threshold. At most 32 words.
-#[inline(always)]
-fn keep_below(words: impl Iterator<Item = u32>, threshold: u64, first: u64, kept: &mut Vec<u64>) {
-    // As bits, so that no comparison is a branch that may be guessed wrong; few are set.
-    let mut below = 0u32;
-    for (lane, word) in words.enumerate() {
-        below |= u32::from(u64::from(word) < threshold) << lane;
-    }
-    while below != 0 {
-        kept.push(first + u64::from(below.trailing_zeros()));
-        below &= below - 1;
-    }
-}
-
 /// LABOR-0: an edge is kept iff its source's variate is at most `fanout / degree`, decided in integers.
 pub(super) struct Labor0<'w> {
     pub(super) variates: Variates,
@@ -401,15 +388,21 @@ impl Pick for Labor0<'_> {
         let sources = &self.indices[edges.start as usize..edges.end as usize];
         let id = |place: u64| u64::from(sources[place as usize]);
         for_words(&self.variates, self.stream, degree, id, |first, words| {
-            keep_below(words.iter().copied(), threshold, edges.start + first, kept);
+            // As bits, so that no comparison is a branch that may be guessed wrong; few are set.
+            let mut below = 0;
+            for (lane, &word) in words.iter().enumerate() {
+                below |= u32::from(u64::from(word) < threshold) << lane;
+            }
+            for_each_bit(below, |lane| kept.push(edges.start + first + lane as u64));
         });
     }
 }
 
-/// [`Labor0`] where the variates of all vertices are at hand.
+/// [`Labor0`] where the most significant bytes of all vertices' variates are at hand.
 pub(super) struct Labor0ByTable<'w> {
-    /// `[n_vertices]`
-    pub(super) words: &'w [u32],
+    pub(super) table: TopBytes<'w>,
+    pub(super) variates: Variates,
+    pub(super) stream: u64,
     pub(super) fanout: u64,
     pub(super) indices: &'w [u32],
 }
@@ -429,9 +422,14 @@ impl Pick for Labor0ByTable<'_> {
             return;
         }
         let threshold = labor_0_threshold(self.fanout, degree);
+        let limit = ((threshold - 1) >> 24) as u8;
         let sources = &self.indices[edges.start as usize..edges.end as usize];
-        for (first, sources) in (edges.start..).step_by(LANES).zip(sources.chunks(LANES)) {
-            keep_below(sources.iter().map(|&source| self.words[source as usize]), threshold, first, kept);
-        }
+        self.table.for_each_at_most(sources, limit, |place| {
+            let source = sources[place];
+            let word = || u64::from(self.variates.word(self.stream, u64::from(source)));
+            if self.table.of(source) < limit || word() < threshold {
+                kept.push(edges.start + place as u64);
+            }
+        });
     }
 }

@@ -1,0 +1,189 @@
+//! LABOR-0's variates of all vertices in one table, for batches that look at more in-edges than there are vertices.
+
+use super::pick::for_words;
+use super::relabel::MAX_STAMPED_VERTICES;
+use crate::device::SampleSpec;
+use crate::device::cpu::parallel::has_avx512;
+use crate::graph::InEdges;
+use crate::huge_pages;
+use crate::rng::Variates;
+
+/// What a read of four bytes at the last vertex's reads beyond it.
+const PADDING: usize = 3;
+
+/// The most significant byte of every vertex's variate: a quarter of the memory of the variates, so that it stays in the
+/// second-level cache up to a million vertices, and of 256 edges only one has to be decided by the other bytes. One
+/// table serves the layers of a batch that share a stream, and the batches that share a seed.
+#[derive(Default)]
+pub(super) struct VariateTable {
+    /// `[n_vertices + PADDING]`
+    bytes: Vec<u8>,
+    /// What they are the variates of.
+    of: Option<(Variates, u64)>,
+}
+
+impl VariateTable {
+    /// Fills the table, if sampling `dst` looks at so many edges that it pays: looking a byte up takes a fifth of the
+    /// time of making a variate, and a fiftieth if that is blended. Returns nothing otherwise.
+    pub(super) fn get(
+        &mut self,
+        graph: InEdges<'_>,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        stream: u64,
+    ) -> Option<TopBytes<'_>> {
+        let n = graph.n_vertices;
+        let has_them = self.of == Some((*variates, stream)) && self.bytes.len() == n + PADDING;
+        if !has_them {
+            let degree = |&vertex: &u32| {
+                let edges = graph.positions(vertex);
+                edges.end - edges.start
+            };
+            let scanned: u64 = dst.iter().map(degree).filter(|&degree| degree > spec.fanout as u64).sum();
+            if n > MAX_STAMPED_VERTICES || scanned < n as u64 {
+                return None;
+            }
+            self.bytes.clear();
+            if self.bytes.capacity() < n + PADDING {
+                self.bytes = Vec::with_capacity(n + PADDING);
+                huge_pages::prefer(self.bytes.spare_capacity_mut());
+            }
+            for_words(
+                variates,
+                stream,
+                n as u64,
+                |id| id,
+                |_, words| {
+                    self.bytes.extend(words.iter().map(|word| (word >> 24) as u8));
+                },
+            );
+            self.bytes.resize(n + PADDING, 0);
+            self.of = Some((*variates, stream));
+        }
+        Some(TopBytes { bytes: &self.bytes })
+    }
+}
+
+/// A filled [`VariateTable`].
+#[derive(Clone, Copy)]
+pub(super) struct TopBytes<'t> {
+    /// `[n_vertices + PADDING]`
+    bytes: &'t [u8],
+}
+
+impl TopBytes<'_> {
+    /// The byte of a vertex.
+    #[inline(always)]
+    pub(super) fn of(self, vertex: u32) -> u8 {
+        self.bytes[vertex as usize]
+    }
+
+    /// Calls `each` with the places of the sources whose bytes are at most `limit`, ascending.
+    #[inline(always)]
+    pub(super) fn for_each_at_most(self, sources: &[u32], limit: u8, each: impl FnMut(usize)) {
+        #[cfg(target_arch = "x86_64")]
+        if has_avx512() {
+            // SAFETY: this machine has AVX-512.
+            return unsafe { self.for_each_at_most_avx512(sources, limit, each) };
+        }
+        self.for_each_at_most_portable(sources, limit, each);
+    }
+
+    #[inline(always)]
+    fn for_each_at_most_portable(self, sources: &[u32], limit: u8, mut each: impl FnMut(usize)) {
+        const LANES: usize = 32;
+        for (first, lanes) in (0..).step_by(LANES).zip(sources.chunks(LANES)) {
+            // As bits, so that no comparison is a branch that may be guessed wrong; few are set.
+            let mut found = 0u32;
+            for (lane, &source) in lanes.iter().enumerate() {
+                found |= u32::from(self.of(source) <= limit) << lane;
+            }
+            for_each_bit(found, |lane| each(first + lane));
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn for_each_at_most_avx512(self, sources: &[u32], limit: u8, mut each: impl FnMut(usize)) {
+        use std::arch::x86_64::*;
+        const LANES: usize = 16;
+        // At most 2^28, see `VariateTable::get`: ids below it are not negative to a gather.
+        let n_vertices = _mm512_set1_epi32((self.bytes.len() - PADDING) as i32);
+        let limit = _mm512_set1_epi32(limit.into());
+        for (first, lanes) in (0..).step_by(LANES).zip(sources.chunks(LANES)) {
+            let there = u16::MAX >> (LANES - lanes.len());
+            // SAFETY: `there` has a bit for each element of `lanes`, and only these are read.
+            let ids = unsafe { _mm512_maskz_loadu_epi32(there, lanes.as_ptr().cast()) };
+            let there = _mm512_mask_cmplt_epu32_mask(there, ids, n_vertices);
+            // SAFETY: the four bytes at each id below `n_vertices` are inside of `bytes`, which is longer by `PADDING`;
+            // others are not read.
+            let four_bytes = unsafe {
+                let bytes = self.bytes.as_ptr().cast();
+                _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), there, ids, bytes)
+            };
+            let bytes = _mm512_and_si512(four_bytes, _mm512_set1_epi32(0xff));
+            let found = _mm512_mask_cmple_epu32_mask(there, bytes, limit);
+            for_each_bit(found.into(), |lane| each(first + lane));
+        }
+    }
+}
+
+/// Calls `each` with the numbers of the bits that are set.
+#[inline(always)]
+pub(super) fn for_each_bit(mut bits: u32, mut each: impl FnMut(usize)) {
+    while bits != 0 {
+        each(bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Method;
+    use crate::graph::Rmat;
+    use crate::rng::{Kappa, Purpose, bounded};
+
+    #[test]
+    fn a_table_is_made_where_many_edges_are_looked_at_and_holds_their_variates() {
+        let graph = Rmat::graph500(8, 10, 1).generate().unwrap();
+        let n = graph.n_vertices() as u32;
+        let spec = SampleSpec { method: Method::Full, fanout: 2, per_relation: false, edge_ids: false };
+        let mut table = VariateTable::default();
+        let all: Vec<u32> = (0..n).collect();
+        for (batch, kappa, layer) in [(0, 1, 0), (1, 1, 0), (1, 1, 1), (2, 4, 1), (3, 4, 1)] {
+            let variates = Variates::new(7, batch, Kappa::steps(kappa).unwrap());
+            let stream = Purpose::Source.stream(layer);
+            // A single destination is not enough, unless the table is there.
+            assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).is_none());
+            let bytes = table.get(graph.in_edges(), &all, &spec, &variates, stream).unwrap();
+            let word = |vertex: u32| variates.word(stream, vertex.into());
+            assert!(all.iter().all(|&vertex| u32::from(bytes.of(vertex)) == word(vertex) >> 24));
+            assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).is_some());
+        }
+    }
+
+    #[test]
+    fn sources_are_found_by_their_bytes() {
+        let n = 1000;
+        let byte = |i: u64, n| bounded(3, 0, i, n);
+        let mut bytes: Vec<u8> = (0..n).map(|i| byte(i, 256) as u8).collect();
+        // What is beyond the last vertex's byte must not matter.
+        bytes.extend([0; PADDING]);
+        let table = TopBytes { bytes: &bytes };
+        for len in [0, 1, 15, 16, 17, 33, 200] {
+            let mut sources: Vec<u32> = (0..len).map(|i| byte(i, n) as u32).collect();
+            sources.extend([0, n as u32 - 1]);
+            for limit in [0, 1, 100, 254, 255] {
+                let expected: Vec<usize> =
+                    (0..sources.len()).filter(|&i| bytes[sources[i] as usize] <= limit).collect();
+                let (mut found, mut portable) = (Vec::new(), Vec::new());
+                table.for_each_at_most(&sources, limit, |place| found.push(place));
+                table.for_each_at_most_portable(&sources, limit, |place| portable.push(place));
+                assert_eq!(found, expected);
+                assert_eq!(portable, expected);
+            }
+        }
+    }
+}
