@@ -8,9 +8,8 @@ use std::ops::Range;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::parallel::{
-    Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, prefetch_row, vectorized,
-};
+use super::parallel::{Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, vectorized};
+use super::prefetch::Prefetch;
 use crate::device::{
     Cpu, Dtype, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add,
 };
@@ -66,9 +65,6 @@ impl<S: Scalar> Gather for Cpu<S> {
     }
 }
 
-/// How many rows ahead a row is prefetched.
-const PREFETCH_ROWS: usize = 16;
-
 /// Outputs of so many bytes are written past the caches, which could not keep them until somebody reads them: a plain
 /// store first reads the line that it writes to.
 const STREAMED_BYTES: usize = 64 << 20;
@@ -84,14 +80,15 @@ fn gather_rows<E: Element, S: Element>(
 ) {
     let streams = size_of_val(out) >= STREAMED_BYTES;
     for_rows(out, dim, |rows: Range<usize>, out| {
+        let prefetch = Prefetch::for_copies();
         let mut converted = vec![S::zeroed(); if streams { dim } else { 0 }];
         vectorized(
             #[inline(always)]
             || {
                 let index = &index[rows];
                 for (k, (&i, out)) in index.iter().zip(out.chunks_exact_mut(dim)).enumerate() {
-                    if let Some(&later) = index.get(k + PREFETCH_ROWS) {
-                        prefetch_row(table, dim, later as usize);
+                    if let Some(&later) = index.get(k + prefetch.ahead) {
+                        prefetch.row(table, dim, later as usize);
                     }
                     let row = &table[i as usize * dim..][..dim];
                     if streams {
@@ -164,14 +161,15 @@ pub(crate) fn copy_rows<E: Element, T: Element>(
         return;
     }
     let targets = Targets { copies, first: 0, data: out, dim };
+    let prefetch = Prefetch::for_copies();
     for_parts(&Even(dim), 0..copies.len(), targets, &|_, targets: Targets<'_, T>| {
         vectorized(
             #[inline(always)]
             || {
                 let Targets { copies, first, data, .. } = targets;
                 for (k, copy) in copies.iter().enumerate() {
-                    if let Some(later) = copies.get(k + PREFETCH_ROWS) {
-                        prefetch_row(table, dim, later.from as usize);
+                    if let Some(later) = copies.get(k + prefetch.ahead) {
+                        prefetch.row(table, dim, later.from as usize);
                     }
                     let row = &table[copy.from as usize * dim..][..dim];
                     convert(row, &mut data[(copy.to as usize - first) * dim..][..dim]);

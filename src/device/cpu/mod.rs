@@ -9,6 +9,7 @@ mod gemm;
 mod loss;
 mod optimizer;
 mod parallel;
+mod prefetch;
 mod relation;
 mod sample;
 mod sddmm;

@@ -56,29 +56,9 @@ pub(super) fn has_avx512() -> bool {
     false
 }
 
-/// How many entries ahead of the one at work kernels ask for rows, into the output rows that come next too. Memory
-/// answers many questions at once: with 8, products on graphs beyond the caches run at half the speed.
-pub(super) const AHEAD: usize = 32;
-
 /// Entries are taken in runs of this many, or of up to twice as many at the end, so that the rows that one tile of
 /// columns has read are still near when the next tile reads them.
 const RUN: usize = 32;
-
-/// Asks for row `row` of `x`, `[_, dim]`, to be brought into the second-level cache, if there is such a row: the first
-/// level waits for too few lines at a time.
-#[inline(always)]
-pub(super) fn prefetch_row<T>(x: &[T], dim: usize, row: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(row) = x.get(row.wrapping_mul(dim)..).and_then(|rest| rest.get(..dim)) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        for line in row.chunks((64 / size_of::<T>()).max(1)) {
-            // SAFETY: the pointer is that of a slice's element; a prefetch reads nothing and never faults.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (x, dim, row);
-}
 
 /// `range` cut into runs; an empty one is a run too.
 #[inline(always)]
@@ -331,6 +311,9 @@ pub(super) trait Tile {
     /// The widest tile: wider ones would not stay in registers.
     const MAX_WIDTH: usize;
 
+    /// The widest tile for the registers of AVX-512, twice as many of twice the width.
+    const MAX_WIDTH_AVX512: usize = Self::MAX_WIDTH;
+
     /// Computes columns `column..column + W`; the first `skip` of them are already done: they
     /// may be written again with the same values, but not added to.
     fn run<const W: usize>(&mut self, column: usize, skip: usize);
@@ -343,7 +326,7 @@ pub(super) fn for_tiles<T: Tile>(dim: usize, tile: &mut T) {
     let mut column = 0;
     macro_rules! cover {
         ($($width:literal)*) => {$(
-            if $width <= T::MAX_WIDTH {
+            if $width <= T::MAX_WIDTH || ($width <= T::MAX_WIDTH_AVX512 && has_avx512()) {
                 while dim - column >= $width {
                     tile.run::<$width>(column, 0);
                     column += $width;
@@ -355,7 +338,7 @@ pub(super) fn for_tiles<T: Tile>(dim: usize, tile: &mut T) {
             }
         )*};
     }
-    cover!(64 32 16 8 4 1);
+    cover!(128 64 32 16 8 4 1);
 }
 
 #[cfg(test)]

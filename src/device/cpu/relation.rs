@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use super::gemm::{Operand, multiply};
 use super::parallel::{Rows, add_assign, check_csr, vectorized};
+use super::prefetch::Prefetch;
 use super::spmm::Product;
 use crate::device::relation::{check_relation_product, check_relation_weight_gradient, check_typed_edges};
 use crate::device::{
@@ -281,7 +282,11 @@ impl<S: Scalar> Cpu<S> {
     /// Some rows of `x`, together.
     fn rows_of(&self, x: Matrix<'_, Self>, rows: &[u32]) -> Result<super::CpuBuffer<S>> {
         let mut out = self.allocate::<S>(rows.len() * x.cols)?;
-        for (&row, out) in rows.iter().zip(out.chunks_exact_mut(x.cols)) {
+        let prefetch = Prefetch::for_copies();
+        for (k, (&row, out)) in rows.iter().zip(out.chunks_exact_mut(x.cols)).enumerate() {
+            if let Some(&later) = rows.get(k + prefetch.ahead) {
+                prefetch.row(x.data, x.cols, later as usize);
+            }
             out.copy_from_slice(&x.data[row as usize * x.cols..][..x.cols]);
         }
         Ok(out)
@@ -299,6 +304,7 @@ fn sums<'a, S: Scalar>(groups: &'a RelationGroups<Cpu<S>>, x: &'a [S]) -> Produc
         column: None,
         x,
         write: Write::Assign,
+        prefetch: Prefetch::for_sums(),
     }
 }
 

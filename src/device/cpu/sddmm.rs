@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::parallel::{AHEAD, ByEdges, Split, check_csr, for_parts, prefetch_row, vectorized, write_all};
+use super::parallel::{ByEdges, Split, check_csr, for_parts, vectorized, write_all};
+use super::prefetch::Prefetch;
 use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_sddmm_add, check_sddmm_dot};
 use crate::error::Result;
 
@@ -24,6 +25,7 @@ impl<S: Scalar> Sddmm for Cpu<S> {
         let (width, dim) = (x.cols, x.cols / heads);
         let work = ByEdges { indptr: a.indptr, dim: width.max(heads) };
         let out = Edges { indptr: a.indptr, data: out, heads };
+        let prefetch = Prefetch::for_products();
         for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
             vectorized(
                 #[inline(always)]
@@ -33,8 +35,8 @@ impl<S: Scalar> Sddmm for Cpu<S> {
                         let y = &y.data[i * width..][..width];
                         let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
                         for (e, &j) in entries.clone().zip(&a.indices[entries]) {
-                            if let Some(&later) = a.indices.get(e + AHEAD) {
-                                prefetch_row(x.data, width, later as usize);
+                            if let Some(&later) = a.indices.get(e + prefetch.ahead) {
+                                prefetch.row(x.data, width, later as usize);
                             }
                             let x = &x.data[j as usize * width..][..width];
                             let Some(out) = out.next() else { return };

@@ -9,9 +9,9 @@
 use std::ops::Range;
 
 use super::parallel::{
-    AHEAD, ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, prefetch_row, runs,
-    vectorized, write_tile,
+    ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, runs, vectorized, write_tile,
 };
+use super::prefetch::Prefetch;
 use crate::device::{
     Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_transpose,
     check_weights, positions_of_transpose,
@@ -42,6 +42,7 @@ impl<S: Scalar> Spmm for Cpu<S> {
             column: weights.column,
             x: x.data,
             write,
+            prefetch: Prefetch::for_sums(),
         };
         if weights.edge.is_none() && weights.column.is_none() {
             for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
@@ -74,6 +75,7 @@ impl<S: Scalar> Spmm for Cpu<S> {
             0..a.n_rows,
             rows,
             &|range: Range<usize>, (out, argmax): (Rows<'_, S>, Rows<'_, u32>)| {
+                let prefetch = Prefetch::for_sums();
                 if dim == 0 {
                     return;
                 }
@@ -84,8 +86,8 @@ impl<S: Scalar> Spmm for Cpu<S> {
                         for (i, (out, argmax)) in range.zip(rows) {
                             let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
                             for run in runs(entries.clone()) {
-                                let (indices, row) = (a.indices, entries.clone());
-                                for_tiles(dim, &mut MaxRow { x: x.data, indices, row, run, out, argmax });
+                                let (indices, row, x) = (a.indices, entries.clone(), x.data);
+                                for_tiles(dim, &mut MaxRow { x, indices, row, run, out, argmax, prefetch });
                             }
                         }
                     },
@@ -115,7 +117,8 @@ impl<S: Scalar> Spmm for Cpu<S> {
                 return;
             }
             let mut partial = Vec::new();
-            let terms = MaxGradient { indices: a.indices, edge, argmax, dout: dout.data, dim };
+            let (indices, prefetch) = (a.indices, Prefetch::for_sums());
+            let terms = MaxGradient { indices, edge, argmax, dout: dout.data, dim, prefetch };
             vectorized(
                 #[inline(always)]
                 || {
@@ -196,7 +199,7 @@ fn column_out_of_range(j: u32) -> ! {
 
 /// The terms of a row's sum, one an entry.
 trait Terms<S> {
-    /// Asks for what entry `e` will read.
+    /// Asks, at entry `e`, for what a later one will read.
     fn prefetch(&self, e: usize);
 
     /// Adds columns `column..column + W` of the term of entry `e` to `sum`.
@@ -240,7 +243,7 @@ fn add_terms<S: Scalar, const W: usize>(
 ) {
     for e in entries {
         if column == 0 {
-            terms.prefetch(e + AHEAD);
+            terms.prefetch(e);
         }
         terms.add(e, column, sum);
     }
@@ -255,6 +258,7 @@ struct EarlierRun<'a, S, T> {
 
 impl<S: Scalar, T: Terms<S>> Tile for EarlierRun<'_, S, T> {
     const MAX_WIDTH: usize = 64;
+    const MAX_WIDTH_AVX512: usize = 128;
 
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, skip: usize) {
@@ -279,6 +283,7 @@ struct LastRun<'a, S, T> {
 
 impl<S: Scalar, T: Terms<S>> Tile for LastRun<'_, S, T> {
     const MAX_WIDTH: usize = 64;
+    const MAX_WIDTH_AVX512: usize = 128;
 
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, skip: usize) {
@@ -302,6 +307,7 @@ pub(super) struct Product<'a, S> {
     pub column: Option<&'a [S]>,
     pub x: &'a [S],
     pub write: Write,
+    pub prefetch: Prefetch,
 }
 
 impl<S: Scalar> Product<'_, S> {
@@ -349,8 +355,9 @@ struct WeightedRows<'a, S, const WEIGHTED: bool> {
 impl<S: Scalar, const WEIGHTED: bool> Terms<S> for WeightedRows<'_, S, WEIGHTED> {
     #[inline(always)]
     fn prefetch(&self, e: usize) {
-        if let Some(&j) = self.product.indices.get(e) {
-            prefetch_row(self.product.x, self.dim, j as usize);
+        let &Product { indices, x, prefetch, .. } = self.product;
+        if let Some(&j) = indices.get(e + prefetch.ahead) {
+            prefetch.row(x, self.dim, j as usize);
         }
     }
 
@@ -378,14 +385,15 @@ struct MaxGradient<'a, S> {
     argmax: &'a [u32],
     dout: &'a [S],
     dim: usize,
+    prefetch: Prefetch,
 }
 
 impl<S: Scalar> Terms<S> for MaxGradient<'_, S> {
     #[inline(always)]
     fn prefetch(&self, e: usize) {
-        if let Some(&i) = self.indices.get(e) {
-            prefetch_row(self.argmax, self.dim, i as usize);
-            prefetch_row(self.dout, self.dim, i as usize);
+        if let Some(&i) = self.indices.get(e + self.prefetch.ahead) {
+            self.prefetch.row(self.argmax, self.dim, i as usize);
+            self.prefetch.row(self.dout, self.dim, i as usize);
         }
     }
 
@@ -410,10 +418,12 @@ struct MaxRow<'a, S> {
     run: Range<usize>,
     out: &'a mut [S],
     argmax: &'a mut [u32],
+    prefetch: Prefetch,
 }
 
 impl<S: Scalar> Tile for MaxRow<'_, S> {
     const MAX_WIDTH: usize = 32;
+    const MAX_WIDTH_AVX512: usize = 128;
 
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, _skip: usize) {
@@ -430,9 +440,9 @@ impl<S: Scalar> Tile for MaxRow<'_, S> {
         }
         for e in self.run.clone() {
             if column == 0
-                && let Some(&later) = self.indices.get(e + AHEAD)
+                && let Some(&later) = self.indices.get(e + self.prefetch.ahead)
             {
-                prefetch_row(self.x, dim, later as usize);
+                self.prefetch.row(self.x, dim, later as usize);
             }
             let x = row_tile::<S, W>(self.x, dim, self.indices[e], column);
             for k in 0..W {

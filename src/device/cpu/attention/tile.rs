@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::super::parallel::{AHEAD, Tile, for_tiles, prefetch_row};
+use super::super::parallel::{Tile, for_tiles};
+use super::super::prefetch::Prefetch;
 use crate::device::Scalar;
 
 /// What computes one tile of `G` heads by `W` columns.
@@ -114,10 +115,10 @@ pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-/// What is gathered for the entries `AHEAD` after those from `begin` on.
+/// What is gathered for the entries [`Prefetch`]'s `ahead` after those from `begin` on.
 #[inline(always)]
 pub(super) fn later(indices: &[u32], begin: usize) -> &[u32] {
-    indices.get(begin + AHEAD..).unwrap_or_default()
+    indices.get(begin + Prefetch::for_products().ahead..).unwrap_or_default()
 }
 
 /// A run of a row's messages (see [`runs`](super::super::parallel::runs)).
@@ -125,8 +126,9 @@ pub(super) fn later(indices: &[u32], begin: usize) -> &[u32] {
 pub(super) struct Run<'a> {
     /// `[n_message]`: what the messages gather.
     pub rows: &'a [u32],
-    /// What later messages gather, those `AHEAD` on.
+    /// What later messages gather, of [`later`].
     pub later: &'a [u32],
+    prefetch: Prefetch,
     /// Whether there are messages before these, to whose sums they are to be added.
     pub begun: bool,
 }
@@ -135,7 +137,12 @@ impl<'a> Run<'a> {
     /// Messages `run` of a row.
     #[inline(always)]
     pub(super) fn new(rows: &'a [u32], later: &'a [u32], run: Range<usize>) -> Self {
-        Run { later: later.get(run.start..).unwrap_or_default(), begun: run.start > 0, rows: &rows[run] }
+        Run {
+            later: later.get(run.start..).unwrap_or_default(),
+            prefetch: Prefetch::for_products(),
+            begun: run.start > 0,
+            rows: &rows[run],
+        }
     }
 
     /// Asks for the row of `x` that message `k` of `later` will gather; for the first tile of a row, which asks for all.
@@ -144,7 +151,7 @@ impl<'a> Run<'a> {
         if begin == 0
             && let Some(&row) = self.later.get(k)
         {
-            prefetch_row(x, width, row as usize);
+            self.prefetch.row(x, width, row as usize);
         }
     }
 
