@@ -187,6 +187,30 @@ pub trait Relation: Storage {
         dout: Matrix<'_, Self>,
         dweight: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
+
+    /// Both gradients of a forward [`relation_product`](Relation::relation_product): `dx (= | +=)` the backward product of
+    /// `dout`, and `dweight` as in [`relation_weight_gradient`](Relation::relation_weight_gradient).
+    ///
+    /// `weight, dweight: [n_relations, k, n]`, `x, dx: [n_src, k]`, `dout: [n_dst, n]`. Devices that override this share
+    /// the sums of `dout` by source.
+    #[allow(clippy::too_many_arguments)]
+    fn relation_gradients(
+        &self,
+        edges: &RelationEdges<Self>,
+        weight: Self::View<'_, Self::Scalar>,
+        x: Matrix<'_, Self>,
+        dout: Matrix<'_, Self>,
+        dx: MatrixMut<'_, Self>,
+        write: Write,
+        dweight: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()> {
+        let (k, n) = (x.cols, dout.cols);
+        let order = edges.cheaper_order(Direction::Backward, n, k);
+        self.relation_product(edges, Direction::Backward, order, weight, dout, dx, write)?;
+        // The narrower operand is the cheaper one to sum.
+        let aggregated = if k <= n { Direction::Forward } else { Direction::Backward };
+        self.relation_weight_gradient(edges, aggregated, x, dout, dweight)
+    }
 }
 
 /// `Ok` if the arrays of [`Relation::group_relations`] have the right lengths.

@@ -138,8 +138,9 @@ impl RelationWeight {
         }
     }
 
-    /// The sum over relations of the mean over a destination's in-edges of the relation of `x_s · W_r`: `[n_dst, out_dim]`.
-    pub fn aggregate<D: Device>(
+    /// The sum over relations of the mean over a destination's in-edges of the relation of `x_s · W_r`, for one-hot ids
+    /// (dense rows: [`Tape::relation_aggregate`](crate::tape::Tape::relation_aggregate)): `[n_dst, out_dim]`.
+    pub fn aggregate_ids<D: Device>(
         &self,
         pass: &Pass<'_, D>,
         block: &Arc<Block<D>>,
@@ -147,12 +148,12 @@ impl RelationWeight {
     ) -> Result<Var> {
         let (tape, n_relations) = (pass.tape, self.n_relations);
         match (x, &self.form) {
-            (Input::Dense(x), _) => tape.relation_aggregate(block, n_relations, *x, self.on(pass)?),
             (Input::OneHot(_), Form::Basis { .. }) => {
                 let rows = self.rows_on(pass, block, Direction::Backward)?;
                 tape.relation_attend(block, n_relations, rows, mean_factors(pass, block, n_relations)?)
             }
             (Input::OneHot(_), _) => tape.relation_lookup(block, n_relations, self.on(pass)?),
+            (Input::Dense(_), _) => Err(Error::invalid("input", "dense features", "one-hot ids")),
             (Input::Sparse(_), _) => Err(needs_dense()),
         }
     }
@@ -213,19 +214,25 @@ pub enum Root {
 impl Root {
     /// `x_t · W_root` of the block's destinations: `[n_dst, out_dim]`.
     pub fn project<D: Device>(self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
+        match (self, x) {
+            (Root::Basis(coefficients, bases), Input::OneHot(_)) => {
+                pass.tape.basis_rows(block, pass.parameter(coefficients), pass.parameter(bases))
+            }
+            _ => x.project(pass, block.n_dst(), self.on(pass)?, None, None),
+        }
+    }
+
+    /// `W_root: [in_dim, out_dim]` on the tape.
+    pub fn on<D: Device>(self, pass: &Pass<'_, D>) -> Result<Var> {
         let tape = pass.tape;
         let (coefficients, bases) = match self {
-            Root::Whole(root) => return x.project(pass, block.n_dst(), pass.parameter(root), None, None),
+            Root::Whole(root) => return Ok(pass.parameter(root)),
             Root::Basis(coefficients, bases) => (pass.parameter(coefficients), pass.parameter(bases)),
         };
-        if matches!(x, Input::OneHot(_)) {
-            return tape.basis_rows(block, coefficients, bases);
-        }
         let ([_, n_bases], [rows, out_dim]) = (tape.shape(coefficients), tape.shape(bases));
         let in_dim = rows / n_bases;
         let flat = tape.reshape(bases, n_bases, in_dim * out_dim)?;
-        let root = tape.reshape(tape.linear(&[(coefficients, flat)], None, None)?, in_dim, out_dim)?;
-        x.project(pass, block.n_dst(), root, None, None)
+        tape.reshape(tape.linear(&[(coefficients, flat)], None, None)?, in_dim, out_dim)
     }
 }
 

@@ -52,9 +52,15 @@ impl<D: Device> Layer<D> for Rgcn {
         x: &Input<D>,
         activation: Option<Activation>,
     ) -> Result<Var> {
-        let tape = pass.tape;
-        let messages = self.weight.aggregate(pass, block, x)?;
+        let (tape, bias) = (pass.tape, pass.parameter(self.bias));
+        if let Input::Dense(x) = *x {
+            let weights = [x, self.weight.on(pass)?];
+            let root = Some(self.root.on(pass)?);
+            let n_relations = self.weight.n_relations();
+            return tape.relation_aggregate(block, n_relations, weights, root, Some(bias), activation);
+        }
+        let messages = self.weight.aggregate_ids(pass, block, x)?;
         let sum = tape.add(self.root.project(pass, block, x)?, messages)?;
-        tape.add_bias(sum, pass.parameter(self.bias), activation)
+        tape.add_bias(sum, bias, activation)
     }
 }

@@ -1,19 +1,21 @@
-//! `out[t] = Σ_r mean_{e: s→t of relation r} x[s] · W_r`.
+//! `out[t] = f(x[t] · W_root + Σ_r mean_{e: s→t of relation r} x[s] · W_r + b)`.
 //!
-//! With `f_e` one over the number of `t`'s in-edges of relation `r`: `dx[s] = Σ_r Σ_{e: s→t} f_e dout[t] · W_rᵀ` and
-//! `dW_r = Σ_e f_e x[s(e)]ᵀ · dout[t(e)]`, both by gathers over the edges grouped by source or destination.
+//! With `g = f'(·) ⊙ dout` and `f_e` one over the number of `t`'s in-edges of relation `r`:
+//! `dx[s] = g[s] · W_rootᵀ + Σ_r Σ_{e: s→t} f_e g[t] · W_rᵀ`, `dW_r = Σ_e f_e x[s(e)]ᵀ · g[t(e)]`, both by gathers over the
+//! edges grouped by source or destination, `dW_root = Σ_t x[t]ᵀ · g[t]` and `db = Σ_t g[t]`.
 
 use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Device, Direction, Write};
+use crate::device::{Activation, Device, Direction, MatrixMut, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// The sum over relations of the mean over a destination's in-edges of the relation of `x · W_r`: `x: [n_src, k]`,
-    /// `weight: [n_relations · k, n]` (one matrix below the other), out: `[n_dst, n]`.
+    /// The sum over relations of the mean over a destination's in-edges of the relation of `x · W_r`, of the
+    /// destination's own row times `root` and of `bias`; then `activation`. `x: [n_src, k]`, `weight: [n_relations · k, n]`
+    /// (one matrix below the other), `root: [k, n]`, `bias: [1, n]`, out: `[n_dst, n]`.
     ///
     /// Over a block with estimator weights, each relation's mean is weighted by them. Messages are never written; sums
     /// or products come first, whichever is cheaper. Errors: a block without edge types or with one at or above
@@ -22,16 +24,26 @@ impl<D: Device> Tape<D> {
         &self,
         block: &Arc<Block<D>>,
         n_relations: usize,
-        x: Var,
-        weight: Var,
+        [x, weight]: [Var; 2],
+        root: Option<Var>,
+        bias: Option<Var>,
+        activation: Option<Activation>,
     ) -> Result<Var> {
-        self.apply(RelationAggregate { block: block.clone(), n_relations }, &[x, weight])
+        let mut inputs = vec![x, weight];
+        inputs.extend(root);
+        inputs.extend(bias);
+        let (block, has_root, has_bias) = (block.clone(), root.is_some(), bias.is_some());
+        self.apply(RelationAggregate { block, n_relations, has_root, has_bias, activation }, &inputs)
     }
 }
 
 struct RelationAggregate<D: Device> {
     block: Arc<Block<D>>,
     n_relations: usize,
+    /// Whether there is an input number 2, and then one of the bias.
+    has_root: bool,
+    has_bias: bool,
+    activation: Option<Activation>,
 }
 
 impl<D: Device> Op<D> for RelationAggregate<D> {
@@ -43,45 +55,85 @@ impl<D: Device> Op<D> for RelationAggregate<D> {
         let (x, weight) = (inputs[0], inputs[1]);
         let edges = self.block.relations(device, self.n_relations)?;
         let mut out = Tensor::allocate(device, edges.n_dst, weight.cols())?;
-        let order = edges.cheaper_order(Direction::Forward, x.cols(), weight.cols());
+        let mut write = Write::Assign;
+        if self.has_root {
+            let own = x.prefix(edges.n_dst)?;
+            device.gemm(own.matrix(), false, inputs[2].matrix(), false, out.make_mut(device)?, write)?;
+            write = Write::Add;
+        }
         device.relation_product(
             edges,
             Direction::Forward,
-            order,
+            edges.cheaper_order(Direction::Forward, x.cols(), weight.cols()),
             weight.view(),
             x.matrix(),
             out.make_mut(device)?,
-            Write::Assign,
+            write,
         )?;
+        let bias = if self.has_bias { inputs.last() } else { None };
+        if bias.is_some() || self.activation.is_some() {
+            device.add_bias_activate(bias.map(|b| b.view()), self.activation, out.make_mut(device)?)?;
+        }
         Ok(out)
     }
 
     fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
-        let (x, weight) = (step.inputs[0], step.inputs[1]);
-        let (k, n) = (x.cols(), weight.cols());
-        let edges = self.block.relations(device, self.n_relations)?;
-        let mut gradients = vec![None, None];
-        if step.wanted[0] {
-            let mut dx = Tensor::allocate(device, x.rows(), k)?;
-            device.relation_product(
-                edges,
-                Direction::Backward,
-                edges.cheaper_order(Direction::Backward, n, k),
-                weight.view(),
-                step.gradient.matrix(),
-                dx.make_mut(device)?,
-                Write::Assign,
-            )?;
-            gradients[0] = Some(dx);
+        let (x, weight, mut g) = (step.inputs[0], step.inputs[1], step.gradient);
+        if let Some(activation) = self.activation {
+            device.activate_backward(activation, step.output.view(), g.make_mut(device)?.data)?;
         }
-        if step.wanted[1] {
-            let mut dweight = Tensor::allocate(device, weight.rows(), n)?;
+        let edges = self.block.relations(device, self.n_relations)?;
+        let mut gradients = vec![None; step.inputs.len()];
+        let mut dweight =
+            if step.wanted[1] { Some(Tensor::allocate(device, weight.rows(), weight.cols())?) } else { None };
+        if step.wanted[0] {
+            let mut dx = Tensor::allocate(device, x.rows(), x.cols())?;
+            let mut write = Write::Assign;
+            if self.has_root {
+                own_gradient(device, &g, step.inputs[2], &mut dx)?;
+                write = Write::Add;
+            }
+            let (weight, out) = (weight.view(), dx.make_mut(device)?);
+            match &mut dweight {
+                Some(dweight) => {
+                    let dweight = dweight.make_mut(device)?.data;
+                    device.relation_gradients(edges, weight, x.matrix(), g.matrix(), out, write, dweight)?;
+                }
+                None => {
+                    let order = edges.cheaper_order(Direction::Backward, g.cols(), x.cols());
+                    let direction = Direction::Backward;
+                    device.relation_product(edges, direction, order, weight, g.matrix(), out, write)?;
+                }
+            }
+            gradients[0] = Some(dx);
+        } else if let Some(dweight) = &mut dweight {
             // The narrower operand is the cheaper one to sum.
-            let aggregated = if k <= n { Direction::Forward } else { Direction::Backward };
-            let out = dweight.make_mut(device)?.data;
-            device.relation_weight_gradient(edges, aggregated, x.matrix(), step.gradient.matrix(), out)?;
-            gradients[1] = Some(dweight);
+            let aggregated = if x.cols() <= g.cols() { Direction::Forward } else { Direction::Backward };
+            let dweight = dweight.make_mut(device)?.data;
+            device.relation_weight_gradient(edges, aggregated, x.matrix(), g.matrix(), dweight)?;
+        }
+        gradients[1] = dweight;
+        if self.has_root && step.wanted[2] {
+            let mut droot = Tensor::allocate(device, x.cols(), g.cols())?;
+            let own = x.prefix(g.rows())?;
+            device.gemm(own.matrix(), true, g.matrix(), false, droot.make_mut(device)?, Write::Assign)?;
+            gradients[2] = Some(droot);
+        }
+        if self.has_bias {
+            let mut db = Tensor::allocate(device, 1, g.cols())?;
+            device.sum_rows(g.matrix(), db.make_mut(device)?.data, Write::Assign)?;
+            let last = gradients.len() - 1;
+            gradients[last] = Some(db);
         }
         Ok(gradients)
     }
+}
+
+/// `dx = g · rootᵀ`, and 0 in the rows beyond those of `g`.
+fn own_gradient<D: Device>(device: &D, g: &Tensor<D>, root: &Tensor<D>, dx: &mut Tensor<D>) -> Result<()> {
+    let (own, all) = (g.rows() * dx.cols(), dx.rows() * dx.cols());
+    let (rows, cols) = (g.rows(), dx.cols());
+    let data = D::slice_mut(dx.make_mut(device)?.data, 0..own);
+    device.gemm(g.matrix(), false, root.matrix(), true, MatrixMut { data, rows, cols }, Write::Assign)?;
+    device.fill(num_traits::Zero::zero(), D::slice_mut(dx.make_mut(device)?.data, own..all))
 }

@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::parallel::for_elements;
 use crate::device::{Element, Scalar, Storage};
 use crate::error::{Result, check_length};
 
@@ -121,13 +122,13 @@ impl<S: Scalar> Storage for Cpu<S> {
     }
 
     fn fill<T: Element>(&self, value: T, out: &mut [T]) -> Result<()> {
-        out.fill(value);
+        for_elements(out, |_, out| out.fill(value));
         Ok(())
     }
 
     fn copy<T: Element>(&self, x: &[T], out: &mut [T]) -> Result<()> {
         check_length("out", out.len(), x.len())?;
-        out.copy_from_slice(x);
+        for_elements(out, |range, out| out.copy_from_slice(&x[range]));
         Ok(())
     }
 

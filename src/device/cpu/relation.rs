@@ -1,15 +1,15 @@
 //! Aggregation over typed edges on the CPU.
 //!
-//! Relations follow one another, as they add to the same rows; the groups of one relation are cut into tiles of a fixed
-//! number, and the rows of the output between tasks where tiles end: within a relation rows ascend. A tile's sums and
-//! products stay in a core's second-level cache. Tiles do not depend on the number of threads, nor does the result.
+//! The rows of the output are cut into tiles, and a task takes one relation after the other for its tile: the tile's rows,
+//! their groups' sums and the products of these stay in a core's second-level cache. Tiles depend on shapes alone, not on
+//! the number of threads, nor does the result.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::gemm::{Operand, multiply};
-use super::parallel::{Rows, add_assign, check_csr, vectorized};
+use super::parallel::{Rows, add_assign, check_csr, for_elements, vectorized};
 use super::prefetch::Prefetch;
 use super::spmm::Product;
 use crate::device::relation::{check_relation_product, check_relation_weight_gradient, check_typed_edges};
@@ -19,8 +19,12 @@ use crate::device::{
 };
 use crate::error::{Error, Result};
 
-/// Groups of a tile: rows enough for the product to run at full speed, few enough for a tile to stay in cache.
-const TILE: usize = 256;
+/// Rows of a tile: enough for the products of its groups to run at full speed, few enough to stay in cache.
+const MIN_TILE: usize = 128;
+const MAX_TILE: usize = 512;
+
+/// Tiles of an output that has rows enough for them: something to do for this many threads.
+const TILES: usize = 128;
 
 /// A relation's weight gradient is summed over blocks of at least so many groups, and at most so many blocks.
 const MIN_BLOCK: usize = 1024;
@@ -121,30 +125,23 @@ impl<S: Scalar> Relation for Cpu<S> {
         check_relation_product(edges, direction, &weight, &x, &out)?;
         let (to, from) = edges.groups(direction);
         let (k, n) = (x.cols, out.cols);
-        if write == Write::Assign {
-            out.data.fill(S::zero());
-        }
         if k == 0 || n == 0 {
-            return Ok(());
+            return if write == Write::Assign { self.fill(S::zero(), out.data) } else { Ok(()) };
         }
-        for (r, weight) in weight.chunks_exact(k * n).enumerate() {
-            let groups = to.offsets[r] as usize..to.offsets[r + 1] as usize;
-            if groups.is_empty() {
-                continue;
-            }
-            let weight = match direction {
-                Direction::Forward => Operand::dense(weight, k, n),
-                Direction::Backward => Operand::dense(weight, n, k).transposed(),
-            };
-            match order {
-                Order::AggregateFirst => self.aggregate_first(to, groups, weight, x, out.data)?,
-                Order::TransformFirst => {
-                    let inputs = from.offsets[r] as usize..from.offsets[r + 1] as usize;
-                    self.transform_first(to, groups, &from.row[inputs], weight, x, out.data)?;
+        let weight = |r| relation_weight(weight, r, [k, n], direction);
+        match order {
+            Order::AggregateFirst => self.aggregate_first(to, weight, x, out, write),
+            Order::TransformFirst => {
+                if write == Write::Assign {
+                    self.fill(S::zero(), out.data)?;
                 }
+                for r in 0..to.n_relations() {
+                    let inputs = from.offsets[r] as usize..from.offsets[r + 1] as usize;
+                    self.transform_first(to, r, &from.row[inputs], weight(r), x, out.data)?;
+                }
+                Ok(())
             }
         }
-        Ok(())
     }
 
     fn relation_weight_gradient(
@@ -187,75 +184,188 @@ impl<S: Scalar> Relation for Cpu<S> {
             Ok(())
         })
     }
+
+    fn relation_gradients(
+        &self,
+        edges: &RelationEdges<Self>,
+        weight: &[S],
+        x: Matrix<'_, Self>,
+        dout: Matrix<'_, Self>,
+        dx: MatrixMut<'_, Self>,
+        write: Write,
+        dweight: &mut [S],
+    ) -> Result<()> {
+        check_relation_product(edges, Direction::Backward, &weight, &dout, &dx)?;
+        check_relation_weight_gradient(edges, &x, &dout, &dweight)?;
+        let (k, n) = (x.cols, dout.cols);
+        let tile = tile_rows(edges.n_src);
+        let n_tiles = edges.n_src.div_ceil(tile);
+        // Each part of the tiles adds up a gradient of its own: all together take no more memory than `dx` or `dweight`.
+        let n_parts = n_tiles.min(MAX_BLOCKS).min((dx.data.len() / dweight.len().max(1)).max(1));
+        let order = edges.cheaper_order(Direction::Backward, n, k);
+        if dweight.is_empty() || n_tiles == 0 || order == Order::TransformFirst || n_parts < n_tiles.min(8) {
+            self.relation_product(edges, Direction::Backward, order, weight, dout, dx, write)?;
+            let aggregated = if k <= n { Direction::Forward } else { Direction::Backward };
+            return self.relation_weight_gradient(edges, aggregated, x, dout, dweight);
+        }
+        let rows = n_tiles.div_ceil(n_parts) * tile;
+        let groups = &edges.by_source;
+        let mut parts = self.allocate::<S>(edges.n_src.div_ceil(rows) * dweight.len())?;
+        let part_of = dx.data.par_chunks_mut(rows * k).zip(parts.par_chunks_exact_mut(dweight.len()));
+        part_of.enumerate().try_for_each(|(part, (dx, dweight))| {
+            dweight.fill(S::zero());
+            for (first, dx) in (part * rows..).step_by(tile).zip(dx.chunks_mut(tile * k)) {
+                if write == Write::Assign {
+                    dx.fill(S::zero());
+                }
+                for (r, dweight) in dweight.chunks_exact_mut(k * n).enumerate() {
+                    let range = groups_of(groups, r, first..first + dx.len() / k);
+                    if range.is_empty() {
+                        continue;
+                    }
+                    let rows = &groups.row[range.clone()];
+                    let sum = self.sums_of(groups, range, dout)?;
+                    let sum = Operand::dense(&sum, rows.len(), n);
+                    let weight = relation_weight(weight, r, [n, k], Direction::Backward);
+                    self.add_products(sum, weight, rows, dx, first)?;
+                    self.with_rows(x, rows, |x| multiply(x.transposed(), sum, dweight, Write::Add))?;
+                }
+            }
+            Ok::<(), Error>(())
+        })?;
+        let len = dweight.len();
+        for_elements(dweight, |range, dweight| {
+            dweight.copy_from_slice(&parts[range.clone()]);
+            parts.chunks_exact(len).skip(1).for_each(|part| add_assign(dweight, &part[range.clone()]));
+        });
+        Ok(())
+    }
+}
+
+/// Rows of a tile of an output of so many rows.
+fn tile_rows(n_rows: usize) -> usize {
+    n_rows.div_ceil(TILES).clamp(MIN_TILE, MAX_TILE)
+}
+
+/// The matrix of relation `r`, which takes `k` columns to `n`: its parameter or, backwards, the transpose of that.
+fn relation_weight<S: Scalar>(
+    weight: &[S],
+    r: usize,
+    [k, n]: [usize; 2],
+    direction: Direction,
+) -> Operand<'_, S> {
+    let weight = &weight[r * k * n..][..k * n];
+    match direction {
+        Direction::Forward => Operand::dense(weight, k, n),
+        Direction::Backward => Operand::dense(weight, n, k).transposed(),
+    }
+}
+
+/// The groups of relation `r` that some rows have.
+fn groups_of<S: Scalar>(groups: &RelationGroups<Cpu<S>>, r: usize, rows: Range<usize>) -> Range<usize> {
+    let (first, last) = (groups.offsets[r] as usize, groups.offsets[r + 1] as usize);
+    let row = &groups.row[first..last];
+    let before = |end: usize| first + row.partition_point(|&row| (row as usize) < end);
+    before(rows.start)..before(rows.end)
 }
 
 impl<S: Scalar> Cpu<S> {
-    /// `out[row g, :] += (Σ_e weight(e) x[indices[e], :]) · W` for the groups `g` of one relation.
-    fn aggregate_first(
+    /// `out[row g, :] (= | +=) Σ_r (Σ_e weight(e) x[indices[e], :]) · W_r`
+    fn aggregate_first<'w>(
         &self,
         to: &RelationGroups<Self>,
-        groups: Range<usize>,
-        weight: Operand<'_, S>,
+        weight: impl Fn(usize) -> Operand<'w, S> + Sync,
         x: Matrix<'_, Self>,
-        out: &mut [S],
+        out: MatrixMut<'_, Self>,
+        write: Write,
     ) -> Result<()> {
-        let n = weight.cols;
-        let sums = sums(to, x.data);
-        for_tiles_of_groups(&to.row, groups, Rows { data: out, cols: n }, 0, &|tile, out, first_row| {
-            let mut sum = self.allocate::<S>(tile.len() * x.cols)?;
-            sums.rows::<true>(tile.clone(), Rows { data: &mut sum, cols: x.cols });
-            let rows = &to.row[tile];
-            let sum = Operand::dense(&sum, rows.len(), x.cols);
-            if let Some(first) = consecutive(rows) {
-                let out = &mut out.data[(first - first_row) * n..][..rows.len() * n];
-                multiply(sum, weight, out, Write::Add);
-                return Ok(());
+        let (n, tile) = (out.cols, tile_rows(out.rows));
+        out.data.par_chunks_mut(tile * n).enumerate().try_for_each(|(i, out)| {
+            if write == Write::Assign {
+                out.fill(S::zero());
             }
-            let mut product = self.allocate::<S>(rows.len() * n)?;
-            multiply(sum, weight, &mut product, Write::Assign);
-            for (&row, product) in rows.iter().zip(product.chunks_exact(n)) {
-                add_assign(&mut out.data[(row as usize - first_row) * n..][..n], product);
+            let first = i * tile;
+            for r in 0..to.n_relations() {
+                let groups = groups_of(to, r, first..first + out.len() / n);
+                if !groups.is_empty() {
+                    let rows = &to.row[groups.clone()];
+                    let sum = self.sums_of(to, groups, x)?;
+                    self.add_products(Operand::dense(&sum, rows.len(), x.cols), weight(r), rows, out, first)?;
+                }
             }
             Ok(())
         })
     }
 
-    /// The same with the products `x[inputs, :] · W` first.
+    /// `Σ_e weight(e) x[indices[e], :]` of some groups.
+    fn sums_of(
+        &self,
+        groups: &RelationGroups<Self>,
+        range: Range<usize>,
+        x: Matrix<'_, Self>,
+    ) -> Result<super::CpuBuffer<S>> {
+        let mut sum = self.allocate::<S>(range.len() * x.cols)?;
+        sums(groups, x.data).rows::<true>(range, Rows { data: &mut sum, cols: x.cols });
+        Ok(sum)
+    }
+
+    /// Adds `sum · weight` to rows `rows`, which ascend strictly, of an output whose first row here is `first`.
+    fn add_products(
+        &self,
+        sum: Operand<'_, S>,
+        weight: Operand<'_, S>,
+        rows: &[u32],
+        out: &mut [S],
+        first: usize,
+    ) -> Result<()> {
+        let n = weight.cols;
+        if let Some(row) = consecutive(rows) {
+            multiply(sum, weight, &mut out[(row - first) * n..][..rows.len() * n], Write::Add);
+            return Ok(());
+        }
+        let mut product = self.allocate::<S>(rows.len() * n)?;
+        multiply(sum, weight, &mut product, Write::Assign);
+        for (&row, product) in rows.iter().zip(product.chunks_exact(n)) {
+            add_assign(&mut out[(row as usize - first) * n..][..n], product);
+        }
+        Ok(())
+    }
+
+    /// `out[row g, :] += Σ_e weight(e) (x[inputs[partner[e]], :] · W)` for the groups of one relation.
     fn transform_first(
         &self,
         to: &RelationGroups<Self>,
-        groups: Range<usize>,
+        r: usize,
         inputs: &[u32],
         weight: Operand<'_, S>,
         x: Matrix<'_, Self>,
         out: &mut [S],
     ) -> Result<()> {
-        let (k, n) = (weight.rows, weight.cols);
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        let n = weight.cols;
         let mut transformed = self.allocate::<S>(inputs.len() * n)?;
-        transformed.par_chunks_mut(TILE * n).zip(inputs.par_chunks(TILE)).try_for_each(|(out, inputs)| {
-            if let Some(first) = consecutive(inputs) {
-                let rows = Operand::dense(&x.data[first * k..][..inputs.len() * k], inputs.len(), k);
-                multiply(rows, weight, out, Write::Assign);
-                return Ok(());
-            }
-            let rows = self.rows_of(x, inputs)?;
-            multiply(Operand::dense(&rows, inputs.len(), k), weight, out, Write::Assign);
-            Ok::<(), Error>(())
-        })?;
+        transformed.par_chunks_mut(MAX_TILE * n).zip(inputs.par_chunks(MAX_TILE)).try_for_each(
+            |(out, inputs)| self.with_rows(x, inputs, |rows| multiply(rows, weight, out, Write::Assign)),
+        )?;
         let sums = Product { indices: &to.partner, x: &transformed, write: Write::Add, ..sums(to, x.data) };
-        for_tiles_of_groups(&to.row, groups, Rows { data: out, cols: n }, 0, &|tile, out, first_row| {
+        let tile = tile_rows(out.len() / n);
+        out.par_chunks_mut(tile * n).enumerate().for_each(|(i, out)| {
+            let first = i * tile;
+            let groups = groups_of(to, r, first..first + out.len() / n);
             let mut partial = Vec::new();
             vectorized(
                 #[inline(always)]
                 || {
-                    for g in tile {
-                        let row = to.row[g] as usize - first_row;
-                        sums.row::<true>(g, &mut out.data[row * n..][..n], &mut partial);
+                    for g in groups {
+                        let row = to.row[g] as usize - first;
+                        sums.row::<true>(g, &mut out[row * n..][..n], &mut partial);
                     }
                 },
             );
-            Ok(())
-        })
+        });
+        Ok(())
     }
 
     /// `out = Σ_g (Σ_e weight(e) a[indices[e], :])ᵀ · b[row g, :]` over some groups of one relation, or with `transpose`
@@ -269,27 +379,31 @@ impl<S: Scalar> Cpu<S> {
         out: &mut [S],
         transpose: bool,
     ) -> Result<()> {
-        let mut sum = self.allocate::<S>(range.len() * a.cols)?;
-        sums(groups, a.data).rows::<true>(range.clone(), Rows { data: &mut sum, cols: a.cols });
-        let b_rows = self.rows_of(b, &groups.row[range.clone()])?;
-        let sum = Operand::dense(&sum, range.len(), a.cols);
-        let b_rows = Operand::dense(&b_rows, range.len(), b.cols);
-        let (left, right) = if transpose { (b_rows, sum) } else { (sum, b_rows) };
-        multiply(left.transposed(), right, out, Write::Assign);
-        Ok(())
+        let rows = &groups.row[range.clone()];
+        let sum = self.sums_of(groups, range, a)?;
+        let sum = Operand::dense(&sum, rows.len(), a.cols);
+        self.with_rows(b, rows, |b| {
+            let (left, right) = if transpose { (b, sum) } else { (sum, b) };
+            multiply(left.transposed(), right, out, Write::Assign);
+        })
     }
 
-    /// Some rows of `x`, together.
-    fn rows_of(&self, x: Matrix<'_, Self>, rows: &[u32]) -> Result<super::CpuBuffer<S>> {
-        let mut out = self.allocate::<S>(rows.len() * x.cols)?;
+    /// Gives `body` some rows of `x`, together.
+    fn with_rows(&self, x: Matrix<'_, Self>, rows: &[u32], body: impl FnOnce(Operand<'_, S>)) -> Result<()> {
+        if let Some(first) = consecutive(rows) {
+            body(Operand::dense(&x.data[first * x.cols..][..rows.len() * x.cols], rows.len(), x.cols));
+            return Ok(());
+        }
+        let mut copy = self.allocate::<S>(rows.len() * x.cols)?;
         let prefetch = Prefetch::for_copies();
-        for (k, (&row, out)) in rows.iter().zip(out.chunks_exact_mut(x.cols)).enumerate() {
+        for (k, (&row, out)) in rows.iter().zip(copy.chunks_exact_mut(x.cols)).enumerate() {
             if let Some(&later) = rows.get(k + prefetch.ahead) {
                 prefetch.row(x.data, x.cols, later as usize);
             }
             out.copy_from_slice(&x.data[row as usize * x.cols..][..x.cols]);
         }
-        Ok(out)
+        body(Operand::dense(&copy, rows.len(), x.cols));
+        Ok(())
     }
 }
 
@@ -312,30 +426,6 @@ fn sums<'a, S: Scalar>(groups: &'a RelationGroups<Cpu<S>>, x: &'a [S]) -> Produc
 fn consecutive(rows: &[u32]) -> Option<usize> {
     let (first, last) = (*rows.first()? as usize, *rows.last()? as usize);
     (last - first + 1 == rows.len()).then_some(first)
-}
-
-/// Calls `body` on tiles of `groups`, in parallel, each with the rows of `out` from its first group's on (or from
-/// before it) and the number of the first of these. `row` ascends strictly over `groups`.
-fn for_tiles_of_groups<S: Scalar>(
-    row: &[u32],
-    groups: Range<usize>,
-    out: Rows<'_, S>,
-    first_row: usize,
-    body: &(impl Fn(Range<usize>, Rows<'_, S>, usize) -> Result<()> + Sync),
-) -> Result<()> {
-    if groups.len() <= TILE {
-        return body(groups, out, first_row);
-    }
-    let n_tiles = groups.len().div_ceil(TILE);
-    let middle = groups.start + n_tiles / 2 * TILE;
-    let middle_row = row[middle] as usize;
-    let (head, tail) = out.data.split_at_mut((middle_row - first_row) * out.cols);
-    let (head, tail) = (Rows { data: head, cols: out.cols }, Rows { data: tail, cols: out.cols });
-    let (first, second) = rayon::join(
-        || for_tiles_of_groups(row, groups.start..middle, head, first_row, body),
-        || for_tiles_of_groups(row, middle..groups.end, tail, middle_row, body),
-    );
-    first.and(second)
 }
 
 /// `items` by ascending key, ties in their order.

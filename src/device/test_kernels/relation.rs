@@ -67,6 +67,7 @@ fn check<D: Relation>(device: &D, block: &Typed, n_relations: usize, [k, n]: [us
             }
         }
     }
+    let w_len = w.len();
     let edges = Edges::new(device, block, own.as_deref());
     let edges = edges.group(device, n_relations);
     let [x, w, dout] = [x, w, dout].map(|values| Guarded::new(device, &values));
@@ -87,6 +88,21 @@ fn check<D: Relation>(device: &D, block: &Typed, n_relations: usize, [k, n]: [us
         let (x, dout) = (x.matrix(n_src, k), dout.matrix(n_dst, n));
         device.relation_weight_gradient(&edges, aggregated, x, dout, found.view_mut()).unwrap();
         dw.check(&found.read(), false);
+    }
+    for write in [Write::Assign, Write::Add] {
+        let (mut found_dx, mut found_dw) = (
+            Guarded::new(device, &vec![D::Scalar::from_f64(1.0); n_src * k]),
+            Guarded::poisoned(device, w_len),
+        );
+        let (x, dout) = (x.matrix(n_src, k), dout.matrix(n_dst, n));
+        let out = found_dx.matrix_mut(n_src, k);
+        device.relation_gradients(&edges, w.view(), x, dout, out, write, found_dw.view_mut()).unwrap();
+        let mut found = found_dx.read();
+        if write == Write::Assign {
+            found.iter_mut().for_each(|found| *found += D::Scalar::from_f64(1.0));
+        }
+        dx.check(&found, false);
+        dw.check(&found_dw.read(), false);
     }
 }
 
@@ -111,7 +127,7 @@ fn tiles_of_every_extent<D: Relation>(device: &D) {
     }
 }
 
-/// More groups than a tile has, and than one part of a gradient's sum.
+/// More rows than a tile has, and more groups than one part of a gradient's sum.
 fn relations_of_many_groups<D: Relation>(device: &D) {
     let block = Typed::new(900, 1100, 3000, 2, &mut Random(4));
     for dims in [[4, 8], [5, 3]] {

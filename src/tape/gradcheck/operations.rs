@@ -39,6 +39,7 @@ pub fn operations<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
         },
         Case { name: "relation aggregate, narrowing", run: |d, s, z| relation_aggregate(d, s, z, 3, 1) },
         Case { name: "relation aggregate, one relation", run: |d, s, z| relation_aggregate(d, s, z, 1, 2) },
+        Case { name: "relation aggregate with root", run: relation_aggregate_with_root },
         Case { name: "relation lookup", run: relation_lookup },
         Case { name: "relation transform", run: relation_transform },
         Case { name: "relation rows", run: relation_rows },
@@ -207,7 +208,24 @@ fn relation_aggregate<D: Device<Scalar = f64>>(
     let block = random_typed_block(device, s, n_relations, seed)?;
     let inputs =
         [random(device, s.n_src, s.dim, seed)?, random(device, n_relations * s.dim, out_dim, seed + 1)?];
-    check(device, &inputs, seed, |tape, v| tape.relation_aggregate(&block, n_relations, v[0], v[1]))
+    check(device, &inputs, seed, |tape, v| {
+        tape.relation_aggregate(&block, n_relations, [v[0], v[1]], None, None, None)
+    })
+}
+
+fn relation_aggregate_with_root<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
+    let (n_relations, out_dim) = (3, s.dim + 1);
+    let block = random_typed_block(device, s, n_relations, seed)?;
+    let inputs = [
+        random(device, s.n_src, s.dim, seed)?,
+        random(device, n_relations * s.dim, out_dim, seed + 1)?,
+        random(device, s.dim, out_dim, seed + 2)?,
+        random(device, 1, out_dim, seed + 3)?,
+    ];
+    check(device, &inputs, seed, |tape, v| {
+        let (root, bias, elu) = (Some(v[2]), Some(v[3]), Some(Activation::Elu));
+        tape.relation_aggregate(&block, n_relations, [v[0], v[1]], root, bias, elu)
+    })
 }
 
 fn relation_lookup<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {

@@ -30,6 +30,10 @@ fn results_have_the_same_bits_for_any_number_of_threads() {
             cpu.relation_weight_gradient(&grouped, aggregated, x, dout, &mut dw).unwrap();
             results.push(dw);
         }
+        let (mut dx, mut dw) = (vec![0.0; n_src * k], vec![0.0; w.len()]);
+        let view = MatrixMut::new(&mut dx[..], n_src, k).unwrap();
+        cpu.relation_gradients(&grouped, &w, x, dout, view, Write::Assign, &mut dw).unwrap();
+        results.extend([dx, dw]);
         results.concat().into_iter().map(f32::to_bits).collect::<Vec<u32>>()
     };
     let with_threads =
