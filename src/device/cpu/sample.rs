@@ -38,6 +38,9 @@ const GROUP_ROWS: usize = 64;
 const OFFSETS_AHEAD: usize = 16;
 const ROWS_AHEAD: usize = 4;
 
+/// How many sources of such a row are asked for, where all are looked at: the hardware guesses later ones.
+const SCANNED_AHEAD: usize = 128;
+
 /// Workspaces that no thread is using.
 #[derive(Default)]
 pub(super) struct Workspaces {
@@ -325,7 +328,8 @@ fn fill_lists(
                     pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
                 }
                 (false, Some(table)) => {
-                    pick_by!(pick::Labor0ByTable { table, variates, stream, fanout, indices })
+                    let found = &mut [0; _];
+                    pick_by!(pick::Labor0ByTable { table, found, variates, stream, fanout, indices })
                 }
                 (false, None) => pick_by!(pick::Labor0 { variates, stream, fanout, indices }),
             }
@@ -382,7 +386,11 @@ impl Lists {
                 if P::SCANS
                     && let Some(&later) = dst.get(row + ROWS_AHEAD)
                 {
-                    prefetch(indices, offsets[graph.row(later)] as usize);
+                    let row = graph.row(later);
+                    let (first, end) = (offsets[row] as usize, offsets[row + 1] as usize);
+                    for line in (first..end.min(first + SCANNED_AHEAD)).step_by(64 / size_of::<u32>()) {
+                        prefetch(indices, line);
+                    }
                 }
                 let vertex = dst[row];
                 let (edges, shift) = (graph.positions(vertex), graph.shift(vertex));

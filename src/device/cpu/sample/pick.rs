@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::variate_table::{TopBytes, for_each_bit};
+use super::variate_table::{Found, TopBytes, for_each_bit};
 use crate::device::cpu::parallel::vectorized;
 use crate::rng::{LANES, Purpose, Variates, block, bounded, math, uniform, uniform_open};
 
@@ -401,6 +401,7 @@ impl Pick for Labor0<'_> {
 /// [`Labor0`] where the most significant bytes of all vertices' variates are at hand.
 pub(super) struct Labor0ByTable<'w> {
     pub(super) table: TopBytes<'w>,
+    pub(super) found: &'w mut Found,
     pub(super) variates: Variates,
     pub(super) stream: u64,
     pub(super) fanout: u64,
@@ -424,7 +425,7 @@ impl Pick for Labor0ByTable<'_> {
         let threshold = labor_0_threshold(self.fanout, degree);
         let limit = ((threshold - 1) >> 24) as u8;
         let sources = &self.indices[edges.start as usize..edges.end as usize];
-        self.table.for_each_at_most(sources, limit, |place| {
+        self.table.for_each_at_most(sources, limit, self.found, |place| {
             let source = sources[place];
             let word = || u64::from(self.variates.word(self.stream, u64::from(source)));
             if self.table.of(source) < limit || word() < threshold {

@@ -11,6 +11,13 @@ use crate::rng::Variates;
 /// What a read of four bytes at the last vertex's reads beyond it.
 const PADDING: usize = 3;
 
+/// Sources are looked at in parts of this many, by this many at a time.
+const PART: usize = 1024;
+const LANES: usize = 16;
+
+/// Places in a part, and room for a vector more.
+pub(super) type Found = [u32; PART + LANES];
+
 /// The most significant byte of every vertex's variate: a quarter of the memory of the variates, so that it stays in the
 /// second-level cache up to a million vertices, and of 256 edges only one has to be decided by the other bytes. One
 /// table serves the layers of a batch that share a stream, and the batches that share a seed.
@@ -79,39 +86,55 @@ impl TopBytes<'_> {
         self.bytes[vertex as usize]
     }
 
-    /// Calls `each` with the places of the sources whose bytes are at most `limit`, ascending.
+    /// Calls `each` with the places of the sources whose bytes are at most `limit`, ascending. `found` is memory to work
+    /// with.
     #[inline(always)]
-    pub(super) fn for_each_at_most(self, sources: &[u32], limit: u8, each: impl FnMut(usize)) {
+    pub(super) fn for_each_at_most(
+        self,
+        sources: &[u32],
+        limit: u8,
+        found: &mut Found,
+        mut each: impl FnMut(usize),
+    ) {
+        for (first, sources) in (0..).step_by(PART).zip(sources.chunks(PART)) {
+            let n = self.find(sources, limit, found);
+            found[..n].iter().for_each(|&place| each(first + place as usize));
+        }
+    }
+
+    /// Writes the places of the sources whose bytes are at most `limit`, ascending, to `found`. Returns how many there are.
+    /// No branch depends on a byte: none could be guessed.
+    #[inline(always)]
+    fn find(self, sources: &[u32], limit: u8, found: &mut Found) -> usize {
         #[cfg(target_arch = "x86_64")]
         if has_avx512() {
             // SAFETY: this machine has AVX-512.
-            return unsafe { self.for_each_at_most_avx512(sources, limit, each) };
+            return unsafe { self.find_avx512(sources, limit, found) };
         }
-        self.for_each_at_most_portable(sources, limit, each);
+        self.find_portable(sources, limit, found)
     }
 
     #[inline(always)]
-    fn for_each_at_most_portable(self, sources: &[u32], limit: u8, mut each: impl FnMut(usize)) {
-        const LANES: usize = 32;
-        for (first, lanes) in (0..).step_by(LANES).zip(sources.chunks(LANES)) {
-            // As bits, so that no comparison is a branch that may be guessed wrong; few are set.
-            let mut found = 0u32;
-            for (lane, &source) in lanes.iter().enumerate() {
-                found |= u32::from(self.of(source) <= limit) << lane;
-            }
-            for_each_bit(found, |lane| each(first + lane));
+    fn find_portable(self, sources: &[u32], limit: u8, found: &mut Found) -> usize {
+        let mut n = 0;
+        for (place, &source) in sources.iter().enumerate() {
+            found[n] = place as u32;
+            n += usize::from(self.of(source) <= limit);
         }
+        n
     }
 
+    /// Panics if there are more than `PART` sources.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f")]
-    fn for_each_at_most_avx512(self, sources: &[u32], limit: u8, mut each: impl FnMut(usize)) {
+    #[target_feature(enable = "avx512f,popcnt")]
+    fn find_avx512(self, sources: &[u32], limit: u8, found: &mut Found) -> usize {
         use std::arch::x86_64::*;
-        const LANES: usize = 16;
         // At most 2^28, see `VariateTable::get`: ids below it are not negative to a gather.
         let n_vertices = _mm512_set1_epi32((self.bytes.len() - PADDING) as i32);
         let limit = _mm512_set1_epi32(limit.into());
-        for (first, lanes) in (0..).step_by(LANES).zip(sources.chunks(LANES)) {
+        let mut places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        let mut n = 0;
+        for lanes in sources.chunks(LANES) {
             let there = u16::MAX >> (LANES - lanes.len());
             // SAFETY: `there` has a bit for each element of `lanes`, and only these are read.
             let ids = unsafe { _mm512_maskz_loadu_epi32(there, lanes.as_ptr().cast()) };
@@ -123,9 +146,16 @@ impl TopBytes<'_> {
                 _mm512_mask_i32gather_epi32::<1>(_mm512_setzero_si512(), there, ids, bytes)
             };
             let bytes = _mm512_and_si512(four_bytes, _mm512_set1_epi32(0xff));
-            let found = _mm512_mask_cmple_epu32_mask(there, bytes, limit);
-            for_each_bit(found.into(), |lane| each(first + lane));
+            let at_most = _mm512_mask_cmple_epu32_mask(there, bytes, limit);
+            let out: &mut [u32; LANES] = found[n..].first_chunk_mut().expect("room for all lanes");
+            // SAFETY: `out` has room for all lanes.
+            unsafe {
+                _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_maskz_compress_epi32(at_most, places))
+            };
+            n += at_most.count_ones() as usize;
+            places = _mm512_add_epi32(places, _mm512_set1_epi32(LANES as i32));
         }
+        n
     }
 }
 
@@ -172,17 +202,20 @@ mod tests {
         // What is beyond the last vertex's byte must not matter.
         bytes.extend([0; PADDING]);
         let table = TopBytes { bytes: &bytes };
-        for len in [0, 1, 15, 16, 17, 33, 200] {
+        for len in [0, 1, 14, 15, 31, 200, PART as u64 - 2, PART as u64 - 1, 3000] {
             let mut sources: Vec<u32> = (0..len).map(|i| byte(i, n) as u32).collect();
             sources.extend([0, n as u32 - 1]);
             for limit in [0, 1, 100, 254, 255] {
                 let expected: Vec<usize> =
                     (0..sources.len()).filter(|&i| bytes[sources[i] as usize] <= limit).collect();
-                let (mut found, mut portable) = (Vec::new(), Vec::new());
-                table.for_each_at_most(&sources, limit, |place| found.push(place));
-                table.for_each_at_most_portable(&sources, limit, |place| portable.push(place));
+                let mut found = Vec::new();
+                table.for_each_at_most(&sources, limit, &mut [0; _], |place| found.push(place));
                 assert_eq!(found, expected);
-                assert_eq!(portable, expected);
+                if sources.len() <= PART {
+                    let mut portable = [0; PART + LANES];
+                    let n = table.find_portable(&sources, limit, &mut portable);
+                    assert!(portable[..n].iter().map(|&place| place as usize).eq(expected));
+                }
             }
         }
     }
