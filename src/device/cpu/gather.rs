@@ -3,6 +3,7 @@
 //! Bound by memory: a row is read once and written once. Rows go to tasks in equal numbers; a row further on is
 //! prefetched, as the hardware cannot guess where it is.
 
+use std::any::TypeId;
 use std::ops::Range;
 
 use half::{bf16, f16};
@@ -79,6 +80,7 @@ fn gather_rows<E: Element, S: Element>(
     convert: impl Fn(&[E], &mut [S]) + Sync,
 ) {
     let streams = size_of_val(out) >= STREAMED_BYTES;
+    let is_same = TypeId::of::<E>() == TypeId::of::<S>();
     for_rows(out, dim, |rows: Range<usize>, out| {
         let prefetch = Prefetch::for_copies();
         let mut converted = vec![S::zeroed(); if streams { dim } else { 0 }];
@@ -91,7 +93,9 @@ fn gather_rows<E: Element, S: Element>(
                         prefetch.row(table, dim, later as usize);
                     }
                     let row = &table[i as usize * dim..][..dim];
-                    if streams {
+                    if streams && is_same {
+                        stream(bytemuck::cast_slice(row), out);
+                    } else if streams {
                         convert(row, &mut converted);
                         stream(&converted, out);
                     } else {
