@@ -87,6 +87,13 @@ pub enum Direction {
     Backward,
 }
 
+impl Direction {
+    /// Which operand of [`Relation::relation_weight_gradient`] is cheaper to sum: the narrower one.
+    pub(crate) fn of_cheaper_sum(x_cols: usize, dout_cols: usize) -> Self {
+        if x_cols <= dout_cols { Direction::Forward } else { Direction::Backward }
+    }
+}
+
 /// What comes first for each relation: the sum over a group's edges or the product with the relation's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -204,13 +211,25 @@ pub trait Relation: Storage {
         write: Write,
         dweight: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()> {
-        let (k, n) = (x.cols, dout.cols);
-        let order = edges.cheaper_order(Direction::Backward, n, k);
-        self.relation_product(edges, Direction::Backward, order, weight, dout, dx, write)?;
-        // The narrower operand is the cheaper one to sum.
-        let aggregated = if k <= n { Direction::Forward } else { Direction::Backward };
-        self.relation_weight_gradient(edges, aggregated, x, dout, dweight)
+        gradients_apart(self, edges, weight, x, dout, dx, write, dweight)
     }
+}
+
+/// [`Relation::relation_gradients`] one after the other.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn gradients_apart<D: Relation>(
+    device: &D,
+    edges: &RelationEdges<D>,
+    weight: D::View<'_, D::Scalar>,
+    x: Matrix<'_, D>,
+    dout: Matrix<'_, D>,
+    dx: MatrixMut<'_, D>,
+    write: Write,
+    dweight: D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    let order = edges.cheaper_order(Direction::Backward, dout.cols, x.cols);
+    device.relation_product(edges, Direction::Backward, order, weight, dout, dx, write)?;
+    device.relation_weight_gradient(edges, Direction::of_cheaper_sum(x.cols, dout.cols), x, dout, dweight)
 }
 
 /// `Ok` if the arrays of [`Relation::group_relations`] have the right lengths.

@@ -107,8 +107,7 @@ impl<D: Device> Op<D> for RelationAggregate<D> {
             }
             gradients[0] = Some(dx);
         } else if let Some(dweight) = &mut dweight {
-            // The narrower operand is the cheaper one to sum.
-            let aggregated = if x.cols() <= g.cols() { Direction::Forward } else { Direction::Backward };
+            let aggregated = Direction::of_cheaper_sum(x.cols(), g.cols());
             let dweight = dweight.make_mut(device)?.data;
             device.relation_weight_gradient(edges, aggregated, x.matrix(), g.matrix(), dweight)?;
         }

@@ -12,7 +12,9 @@ use super::gemm::{Operand, multiply};
 use super::parallel::{Rows, add_assign, check_csr, for_elements, vectorized};
 use super::prefetch::Prefetch;
 use super::spmm::Product;
-use crate::device::relation::{check_relation_product, check_relation_weight_gradient, check_typed_edges};
+use crate::device::relation::{
+    check_relation_product, check_relation_weight_gradient, check_typed_edges, gradients_apart,
+};
 use crate::device::{
     Cpu, Csr, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, RelationGroups, Scalar, Storage,
     Write,
@@ -204,9 +206,7 @@ impl<S: Scalar> Relation for Cpu<S> {
         let n_parts = n_tiles.min(MAX_BLOCKS).min((dx.data.len() / dweight.len().max(1)).max(1));
         let order = edges.cheaper_order(Direction::Backward, n, k);
         if dweight.is_empty() || n_tiles == 0 || order == Order::TransformFirst || n_parts < n_tiles.min(8) {
-            self.relation_product(edges, Direction::Backward, order, weight, dout, dx, write)?;
-            let aggregated = if k <= n { Direction::Forward } else { Direction::Backward };
-            return self.relation_weight_gradient(edges, aggregated, x, dout, dweight);
+            return gradients_apart(self, edges, weight, x, dout, dx, write, dweight);
         }
         let rows = n_tiles.div_ceil(n_parts) * tile;
         let groups = &edges.by_source;
