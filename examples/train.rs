@@ -26,7 +26,8 @@ fn main() -> cohop::Result<()> {
     let mut model = Model::new(&cpu, config.model, 0)?;
     let mut optimizer = Optimizer::new(&cpu, config.optimizer, &model.parameters)?;
     let sampler = Sampler::new(config.sampler)?;
-    let preparer = Preparer::new(cpu.clone(), dataset.clone(), model.needs_degrees());
+    let preparer = Preparer::new(cpu.clone(), dataset.clone(), model.needs_degrees())
+        .with_input_aggregate(model.input_aggregate());
     println!("{} trainable numbers, on {}", model.parameters.n_trainable(), cpu.describe());
 
     // One batch by hand: what a sampler returns.

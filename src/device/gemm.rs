@@ -1,10 +1,12 @@
 //! Kernel family *GEMM*: dense times dense.
 
-use crate::device::{Matrix, MatrixMut, Storage, Write, check_matrix, check_matrix_mut};
-use crate::error::{Error, Result};
+use crate::device::{
+    Activation, Elementwise, Matrix, MatrixMut, Storage, Write, check_matrix, check_matrix_mut,
+};
+use crate::error::{Error, Result, check_length};
 
 /// Dense matrix product.
-pub trait Gemm: Storage {
+pub trait Gemm: Elementwise {
     /// `out (= | +=) op(a) · op(b)`, where `op` transposes if the flag beside the operand is set.
     ///
     /// With `op(a): [m, k]` and `op(b): [k, n]`, `out: [m, n]`. `k = 0` gives zeros (or leaves `out` with
@@ -18,6 +20,53 @@ pub trait Gemm: Storage {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()>;
+
+    /// `out = f(Σ_i a_i · b_i + bias)` over `terms` `(a_i, b_i)`, of which there is at least one.
+    ///
+    /// `a_i: [m, k_i]`, `b_i: [k_i, n]`, `bias: [n]`, `out: [m, n]`; `activation` absent: identity. The same numbers as
+    /// one [`gemm`](Gemm::gemm) a term and [`add_bias_activate`](Elementwise::add_bias_activate) give.
+    fn linear(
+        &self,
+        terms: &[(Matrix<'_, Self>, Matrix<'_, Self>)],
+        bias: Option<Self::View<'_, Self::Scalar>>,
+        activation: Option<Activation>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        linear_apart(self, terms, bias, activation, out)
+    }
+}
+
+/// [`Gemm::linear`], one after the other.
+pub(crate) fn linear_apart<D: Gemm>(
+    device: &D,
+    terms: &[(Matrix<'_, D>, Matrix<'_, D>)],
+    bias: Option<D::View<'_, D::Scalar>>,
+    activation: Option<Activation>,
+    mut out: MatrixMut<'_, D>,
+) -> Result<()> {
+    check_terms(terms, bias.as_ref(), &out)?;
+    let mut write = Write::Assign;
+    for &(a, b) in terms {
+        device.gemm(a, false, b, false, out.reborrow(), write)?;
+        write = Write::Add;
+    }
+    if bias.is_some() || activation.is_some() {
+        device.add_bias_activate(bias, activation, out)?;
+    }
+    Ok(())
+}
+
+/// `Ok` if the arguments of [`Gemm::linear`] fit together.
+pub(crate) fn check_terms<D: Storage>(
+    terms: &[(Matrix<'_, D>, Matrix<'_, D>)],
+    bias: Option<&D::View<'_, D::Scalar>>,
+    out: &MatrixMut<'_, D>,
+) -> Result<()> {
+    if terms.is_empty() {
+        return Err(Error::invalid("terms", "empty", "at least one product"));
+    }
+    check_length("bias", bias.map_or(out.cols, |bias| D::view_len(bias)), out.cols)?;
+    terms.iter().try_for_each(|(a, b)| check_gemm(a, false, b, false, out).map(drop))
 }
 
 /// `[m, k, n]` of a product; an error if the shapes do not fit.

@@ -32,6 +32,7 @@ pub(crate) mod test_kernels;
 
 pub use attention::{Attention, AttentionDropout, AttentionSpec, GatGradients, GatSaved, Gatv2Operands};
 pub use batch_norm::BatchNorm;
+pub(crate) use cpu::IndexedRows;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub use cuda::Cuda;
@@ -40,7 +41,7 @@ pub(crate) use elementwise::{check_columns, check_probability};
 pub use gather::Gather;
 pub(crate) use gather::{check_gather, check_scatter_add};
 pub use gemm::Gemm;
-pub(crate) use gemm::check_gemm;
+pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use relation::{Direction, GroupsByRow, Order, Relation, RelationEdges, RelationGroups};

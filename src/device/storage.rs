@@ -145,11 +145,21 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// Part of an exclusive view. Panics if `range` is not inside it.
     fn slice_mut<'a, T: Element>(view: Self::ViewMut<'a, T>, range: Range<usize>) -> Self::ViewMut<'a, T>;
 
+    /// An exclusive view again, for a shorter time.
+    fn reborrow<'a, T: Element>(view: &'a mut Self::ViewMut<'_, T>) -> Self::ViewMut<'a, T>;
+
     /// Number of elements of a view.
     fn view_len<T: Element>(view: &Self::View<'_, T>) -> usize;
 
     /// Number of elements of an exclusive view.
     fn view_mut_len<T: Element>(view: &Self::ViewMut<'_, T>) -> usize;
+
+    /// Calls `work`, which calls many kernels, where that is cheapest. On the CPU on a thread of rayon's current pool: a
+    /// kernel that is called from another thread is handed over, and waited for, each time. So `work` must not wait for
+    /// other threads that need the pool.
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
 
     /// Waits until all work given to the device is done.
     ///
@@ -226,6 +236,11 @@ impl<'a, D: Storage> MatrixMut<'a, D> {
     /// `[rows, cols]`
     pub fn shape(&self) -> [usize; 2] {
         [self.rows, self.cols]
+    }
+
+    /// The same matrix, for a shorter time.
+    pub fn reborrow(&mut self) -> MatrixMut<'_, D> {
+        MatrixMut { data: D::reborrow(&mut self.data), rows: self.rows, cols: self.cols }
     }
 }
 

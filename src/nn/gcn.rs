@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::input::check_aggregate;
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
 use crate::device::{Activation, Device};
@@ -57,6 +58,10 @@ impl<D: Device> Layer<D> for Gcn {
     ) -> Result<Var> {
         let tape = pass.tape;
         let (weight, bias) = (pass.parameter(self.weight), pass.parameter(self.bias));
+        if let Input::Aggregated(x, aggregate) = *x {
+            check_aggregate(aggregate, Some(self.aggregate))?;
+            return tape.linear(&[(x, weight)], Some(bias), activation);
+        }
         let combine = |x: Var| -> Result<Var> {
             let own = tape.own_part(block, x, self.aggregate)?;
             tape.add(own, tape.aggregate(block, x, self.aggregate)?)

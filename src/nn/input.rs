@@ -1,4 +1,4 @@
-//! What the first layer is given: dense or sparse rows, or the vertices' ids.
+//! What the first layer is given: dense or sparse rows, the vertices' ids, or rows that are aggregated already.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{Pass, activate};
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
-use crate::tape::{SparseRows, Tape, Var};
+use crate::tape::{Aggregate, SparseRows, Tape, Var};
 
 /// Features of a block's sources.
 #[derive(Clone, Debug)]
@@ -18,6 +18,10 @@ pub enum Input<D: Device> {
     /// Vertices without features: one-hot rows of their ids, `[n_src, n_vertices]`. A product with a weight is the rows
     /// of the weight that the ids name: a trainable embedding.
     OneHot(OneHot<D>),
+    /// What [`Model::input_aggregate`](super::Model::input_aggregate) asks for, made where the rows were gathered. Of
+    /// an [`Aggregate`] that includes the destination itself: all of it, `[n_dst, dim]`; of another: the destination's
+    /// own row and the aggregate beside it, `[n_dst, 2 · dim]`.
+    Aggregated(Var, Aggregate),
 }
 
 /// One-hot rows. Cloning shares them.
@@ -41,16 +45,17 @@ impl<D: Device> OneHot<D> {
 }
 
 impl<D: Device> Input<D> {
-    /// `[n_src, dim]`
+    /// `[n_src, dim]`; of an aggregate as it says.
     pub fn shape(&self, tape: &Tape<D>) -> [usize; 2] {
         match self {
-            Input::Dense(x) => tape.shape(*x),
+            Input::Dense(x) | Input::Aggregated(x, _) => tape.shape(*x),
             Input::Sparse(x) => x.shape(),
             Input::OneHot(x) => [D::len(&x.ids), x.n_vertices],
         }
     }
 
-    /// Drops elements with probability `p` (see [`Tape::dropout`]). An error for one-hot rows, unless `p` is 0.
+    /// Drops elements with probability `p` (see [`Tape::dropout`]). An error for one-hot rows and for aggregates, unless
+    /// `p` is 0.
     pub fn dropout(&self, tape: &Tape<D>, p: f64, block: &Arc<Block<D>>) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.dropout(*x, p, Some(block))?),
@@ -59,7 +64,10 @@ impl<D: Device> Input<D> {
                 let expected = "0 for vertices without features (or an input embedding)";
                 return Err(Error::invalid("input_dropout", p, expected));
             }
-            Input::OneHot(x) => Input::OneHot(x.clone()),
+            Input::Aggregated(..) if p > 0.0 => return Err(aggregated()),
+            Input::OneHot(_) => self.clone(),
+            // Counted, so that later dropouts are those of a model that is given rows.
+            Input::Aggregated(x, aggregate) => Input::Aggregated(tape.dropout(*x, p, None)?, *aggregate),
         })
     }
 
@@ -67,8 +75,8 @@ impl<D: Device> Input<D> {
     pub fn prefix(&self, tape: &Tape<D>, rows: usize) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),
-            Input::Sparse(x) => Input::Sparse(x.clone()),
-            Input::OneHot(x) => Input::OneHot(x.clone()),
+            Input::Sparse(_) | Input::OneHot(_) => self.clone(),
+            Input::Aggregated(..) => return Err(aggregated()),
         })
     }
 
@@ -91,6 +99,7 @@ impl<D: Device> Input<D> {
                 let projected = tape.lookup(weight, &x.ids)?;
                 finish(tape, tape.prefix(projected, rows)?, bias, activation)
             }
+            Input::Aggregated(..) => Err(aggregated()),
         }
     }
 
@@ -102,6 +111,20 @@ impl<D: Device> Input<D> {
             _ => None,
         }
     }
+}
+
+/// The error for an aggregate where rows are needed.
+fn aggregated() -> Error {
+    Error::invalid("input", "aggregated", "the sources' rows")
+}
+
+/// `Ok` if an input was aggregated as the layer would do it.
+pub(super) fn check_aggregate(given: Aggregate, needed: Option<Aggregate>) -> Result<()> {
+    if needed == Some(given) {
+        return Ok(());
+    }
+    let expected = needed.map_or("the sources' rows".to_owned(), |needed| format!("{needed:?}"));
+    Err(Error::invalid("input aggregated by", format!("{given:?}"), expected))
 }
 
 /// `f(x + bias)`

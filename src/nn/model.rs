@@ -219,6 +219,22 @@ impl<D: Device> Model<D> {
         self.config.kind == ModelKind::Gcn
     }
 
+    /// What the first layer does with dense features first of all, if it is the same whatever its parameters are: it
+    /// may be done where the rows are gathered, so that they are never written ([`Input::Aggregated`]). `None` where
+    /// the first layer is not linear in them, something comes before it, or transforming first moves fewer bytes.
+    pub fn input_aggregate(&self) -> Option<Aggregate> {
+        let config = &self.config;
+        if config.embedding > 0 || config.input_dropout > 0.0 || config.width(0) > config.width(1) {
+            return None;
+        }
+        match config.kind {
+            ModelKind::Sage => Some(Aggregate::Mean),
+            ModelKind::Gcn => Some(Aggregate::Symmetric),
+            ModelKind::GcnMean => Some(Aggregate::MeanWithSelf),
+            _ => None,
+        }
+    }
+
     /// Class scores of the seeds: `[n_dst of the last block, n_classes]`.
     ///
     /// `blocks` are in model order: the first one's sources are the rows of `input`.
@@ -307,7 +323,12 @@ impl<D: Device> Model<D> {
         block: &Arc<Block<D>>,
         x: &Input<D>,
     ) -> Result<Input<D>> {
-        let required = [block.n_src(), self.config.width(layer)];
+        let width = self.config.width(layer);
+        let required = match x {
+            Input::Aggregated(_, aggregate) if aggregate.includes_self() => [block.n_dst(), width],
+            Input::Aggregated(..) => [block.n_dst(), 2 * width],
+            _ => [block.n_src(), width],
+        };
         crate::device::check_same_shape("forward", "input", x.shape(tape), "required", required)?;
         match (layer, self.config.kind) {
             (0, _) => x.dropout(tape, self.config.input_dropout, block),

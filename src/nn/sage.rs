@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::input::check_aggregate;
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass, activate};
 use crate::block::Block;
 use crate::device::{Activation, Device};
@@ -21,10 +22,18 @@ pub enum Aggregator {
 
 impl Aggregator {
     fn apply<D: Device>(self, tape: &Tape<D>, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
+        match self.linear() {
+            Some(aggregate) => tape.aggregate(block, x, aggregate),
+            None => tape.aggregate_max(block, x),
+        }
+    }
+
+    /// The aggregate, if it is linear.
+    fn linear(self) -> Option<Aggregate> {
         match self {
-            Aggregator::Mean => tape.aggregate(block, x, Aggregate::Mean),
-            Aggregator::Sum => tape.aggregate(block, x, Aggregate::Sum),
-            Aggregator::Max => tape.aggregate_max(block, x),
+            Aggregator::Mean => Some(Aggregate::Mean),
+            Aggregator::Sum => Some(Aggregate::Sum),
+            Aggregator::Max => None,
         }
     }
 }
@@ -93,6 +102,10 @@ impl GraphSage {
         let tape = pass.tape;
         let (w_self, w_neighbor) = (pass.parameter(self.weight_self), pass.parameter(self.weight_neighbor));
         let bias = self.bias.map(|bias| pass.parameter(bias));
+        if let Input::Aggregated(x, aggregate) = *x {
+            check_aggregate(aggregate, self.aggregator.linear())?;
+            return tape.linear(&[(x, tape.stack(&[w_self, w_neighbor])?)], bias, activation);
+        }
         let first = match (x, self.aggregator) {
             // A maximum of products is not the product of the maximum.
             (Input::Dense(x), Aggregator::Max) => Some(*x),

@@ -87,8 +87,9 @@ impl<D: Device> Layer<D> for SageRi {
                 own.project(pass, block.n_dst(), weight, Some(bias), None)?
             }
             (None, Input::Dense(own)) => own,
-            (None, Input::Sparse(_) | Input::OneHot(_)) => {
-                return Err(crate::Error::invalid("input of a residual layer", "sparse", "a layer's output"));
+            (None, Input::Sparse(_) | Input::OneHot(_) | Input::Aggregated(..)) => {
+                let expected = "a layer's output";
+                return Err(crate::Error::invalid("input of a residual layer", "not dense", expected));
             }
         };
         activate(tape, tape.add(h, residual)?, activation)
@@ -140,7 +141,7 @@ impl SageRiHead {
         for (stage, &weight) in stages.iter().zip(&self.weights) {
             match stage {
                 Input::Dense(x) => terms.push((tape.prefix(*x, rows)?, pass.parameter(weight))),
-                Input::Sparse(_) | Input::OneHot(_) => {
+                Input::Sparse(_) | Input::OneHot(_) | Input::Aggregated(..) => {
                     sparse = Some(stage.project(pass, rows, pass.parameter(weight), None, None)?);
                 }
             }

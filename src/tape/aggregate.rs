@@ -22,7 +22,13 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    fn weights<'a, D: Device>(self, device: &D, block: &'a Block<D>) -> Result<Weights<'a, D>> {
+    /// Whether a destination has a factor of its own (see [`Tape::own_part`]).
+    pub fn includes_self(self) -> bool {
+        matches!(self, Aggregate::MeanWithSelf | Aggregate::Symmetric)
+    }
+
+    /// The edges' factors.
+    pub(crate) fn weights<'a, D: Device>(self, device: &D, block: &'a Block<D>) -> Result<Weights<'a, D>> {
         match self {
             Aggregate::Sum => Ok(Weights::ones()),
             Aggregate::Mean => block.mean_weights(device),
@@ -30,10 +36,23 @@ impl Aggregate {
             Aggregate::Symmetric => Ok(block.symmetric_weights().ok_or_else(no_degrees)?.0),
         }
     }
+
+    /// `[n_dst]`: the destinations' own factors; `None` if they have none.
+    pub(crate) fn own_factors<'a, D: Device>(
+        self,
+        device: &D,
+        block: &'a Block<D>,
+    ) -> Result<Option<D::View<'a, D::Scalar>>> {
+        Ok(match self {
+            Aggregate::Sum | Aggregate::Mean => None,
+            Aggregate::MeanWithSelf => Some(block.mean_with_self_weights(device)?.1),
+            Aggregate::Symmetric => Some(block.symmetric_weights().ok_or_else(no_degrees)?.1),
+        })
+    }
 }
 
 /// The error for a block that lacks the degrees of symmetric normalisation.
-pub(super) fn no_degrees() -> Error {
+fn no_degrees() -> Error {
     Error::invalid("block", "without in-degrees", "one made with `Block::with_degrees`")
 }
 

@@ -1,4 +1,4 @@
-//! `out = [x_0 | x_1 | …]`; each gradient is its columns of `dout`.
+//! `out = [x_0 | x_1 | …]`, or one below the other; each gradient is its columns, or rows, of `dout`.
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::device::{Device, Write};
@@ -12,6 +12,14 @@ impl<D: Device> Tape<D> {
             return Err(Error::invalid("parts", "empty", "at least one matrix"));
         }
         self.apply(Concatenate, parts)
+    }
+
+    /// Puts matrices of the same number of columns one below the other.
+    pub fn stack(&self, parts: &[Var]) -> Result<Var> {
+        if parts.is_empty() {
+            return Err(Error::invalid("parts", "empty", "at least one matrix"));
+        }
+        self.apply(Stack, parts)
     }
 }
 
@@ -53,6 +61,44 @@ impl<D: Device> Op<D> for Concatenate {
                 None
             });
             column += x.cols();
+        }
+        Ok(gradients)
+    }
+}
+
+struct Stack;
+
+impl<D: Device> Op<D> for Stack {
+    fn name(&self) -> &'static str {
+        "stack"
+    }
+
+    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+        let cols = inputs[0].cols();
+        let mut out = Tensor::allocate(device, inputs.iter().map(|x| x.rows()).sum(), cols)?;
+        let mut begin = 0;
+        for x in inputs {
+            crate::device::check_same_shape("stack", "part", x.shape(), "required", [x.rows(), cols])?;
+            let end = begin + x.rows() * cols;
+            device.copy(x.view(), D::slice_mut(out.make_mut(device)?.data, begin..end))?;
+            begin = end;
+        }
+        Ok(out)
+    }
+
+    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        let mut begin = 0;
+        let mut gradients = Vec::with_capacity(step.inputs.len());
+        for (x, &wanted) in step.inputs.iter().zip(step.wanted) {
+            let end = begin + x.rows() * x.cols();
+            gradients.push(if wanted {
+                let mut dx = Tensor::allocate(device, x.rows(), x.cols())?;
+                device.copy(D::slice(step.gradient.view(), begin..end), dx.make_mut(device)?.data)?;
+                Some(dx)
+            } else {
+                None
+            });
+            begin = end;
         }
         Ok(gradients)
     }

@@ -38,15 +38,10 @@ impl<D: Device> Op<D> for Linear {
 
     fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
         let mut out = Tensor::allocate(device, inputs[0].rows(), inputs[1].cols())?;
-        let mut write = Write::Assign;
-        for pair in inputs[..2 * self.n_terms].chunks_exact(2) {
-            device.gemm(pair[0].matrix(), false, pair[1].matrix(), false, out.make_mut(device)?, write)?;
-            write = Write::Add;
-        }
-        let bias = inputs.get(2 * self.n_terms);
-        if bias.is_some() || self.activation.is_some() {
-            device.add_bias_activate(bias.map(|b| b.view()), self.activation, out.make_mut(device)?)?;
-        }
+        let (pairs, bias) = inputs.split_at(2 * self.n_terms);
+        let terms: Vec<_> = pairs.chunks_exact(2).map(|pair| (pair[0].matrix(), pair[1].matrix())).collect();
+        let bias = bias.first().map(|bias| bias.view());
+        device.linear(&terms, bias, self.activation, out.make_mut(device)?)?;
         Ok(out)
     }
 

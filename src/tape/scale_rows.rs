@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::aggregate::no_degrees;
 use super::{Aggregate, BackwardStep, Op, Tape, Var};
 use crate::block::Block;
 use crate::device::{Device, Write};
@@ -25,17 +24,9 @@ struct OwnPart<D: Device> {
 
 impl<D: Device> OwnPart<D> {
     fn scale(&self, device: &D, x: &Tensor<D>) -> Result<Tensor<D>> {
-        let factor = match self.aggregate {
-            Aggregate::MeanWithSelf => self.block.mean_with_self_weights(device)?.1,
-            Aggregate::Symmetric => self.block.symmetric_weights().ok_or_else(no_degrees)?.1,
-            Aggregate::Sum | Aggregate::Mean => {
-                return Err(Error::invalid(
-                    "aggregate",
-                    format!("{:?}", self.aggregate),
-                    "MeanWithSelf or Symmetric",
-                ));
-            }
-        };
+        let factor = self.aggregate.own_factors(device, &self.block)?.ok_or_else(|| {
+            Error::invalid("aggregate", format!("{:?}", self.aggregate), "MeanWithSelf or Symmetric")
+        })?;
         let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
         device.scale_rows(factor, x.matrix(), out.make_mut(device)?, Write::Assign)?;
         Ok(out)

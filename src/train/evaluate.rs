@@ -73,9 +73,11 @@ pub fn infer_sampled<D: Device>(
         let mut host = item?;
         let row = host.seed_row.take();
         let batch = Batch::from_host(device, host)?;
-        let tape = Tape::inference(device);
-        let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
-        let values = tape.value(out).to_vec(device)?;
+        let values = device.run(|| {
+            let tape = Tape::inference(device);
+            let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
+            tape.value(out).to_vec(device)
+        })?;
         match row {
             None => logits.extend_from_slice(&values),
             Some(row) => {
@@ -110,7 +112,7 @@ pub fn infer_full<D: Device>(
         let work = move |i: usize| {
             let vertices: Vec<u32> = ((i * chunk) as u32..((i + 1) * chunk).min(n) as u32).collect();
             let block = preparer.full_block(&vertices)?;
-            let rows = if layer == 0 { Some(preparer.rows(block.src())?) } else { None };
+            let rows = if layer == 0 { Some(preparer.input(&block)?) } else { None };
             Ok((block, rows))
         };
         let out = by_chunks(device, n, chunk, workers, work, |tape, (block, rows)| {
@@ -157,14 +159,16 @@ fn by_chunks<D: Device, T: Send + 'static>(
     chunk: usize,
     workers: usize,
     work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
-    mut compute: impl FnMut(&Tape<D>, T) -> Result<crate::tape::Var>,
+    compute: impl Fn(&Tape<D>, T) -> Result<crate::tape::Var> + Sync,
 ) -> Result<Option<Tensor<D>>> {
     let mut out: Option<Tensor<D>> = None;
     let mut filled = 0;
     for item in Pipeline::new(workers, queue_depth(workers), n.div_ceil(chunk), work)? {
-        let tape = Tape::inference(device);
-        let h = compute(&tape, item?)?;
-        let h = tape.value(h);
+        let item = item?;
+        let h = device.run(|| {
+            let tape = Tape::inference(device);
+            compute(&tape, item).map(|h| tape.value(h))
+        })?;
         let all = match &mut out {
             Some(all) => all,
             None => out.insert(Tensor::allocate(device, n, h.cols())?),

@@ -32,6 +32,6 @@ pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use parallel::{ParallelConfig, ParallelMode};
 pub(crate) use parallel::{independent_sampler, share_of};
 pub use pipeline::Pipeline;
-pub use prepare::{Batch, HostBatch, Preparer};
+pub use prepare::{Batch, BatchInput, HostBatch, HostInput, Preparer};
 pub use report::{EpochReport, Observer, Outcome};
 pub use trainer::Trainer;

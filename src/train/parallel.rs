@@ -236,6 +236,9 @@ fn fetch<S: Scalar>(
             HostInput::Sparse(SparseRows::new(pattern, upload(cpu, &values)?, upload(cpu, &names)?)?)
         }
         // Embeddings are parameters, which every PE has.
+        HostInput::Aggregated(..) => {
+            return Err(Error::invalid("input", "aggregated", "the rows that a processing element owns"));
+        }
         HostInput::Ids { n_vertices, .. } => HostInput::Ids { ids: upload(cpu, sources)?, n_vertices },
     })
 }

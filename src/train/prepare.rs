@@ -7,13 +7,15 @@ use crate::block::Block;
 use crate::cache::{AnyFeatureCache, Counts, Policy};
 use crate::coop::ExchangePlan;
 use crate::data::{Dataset, Features};
-use crate::device::{Cpu, CpuBuffer, Device, Gather, Sample, SampleSpec, Scalar, Storage};
+use crate::device::{
+    Cpu, CpuBuffer, Device, FeatureElement, Gather, IndexedRows, Sample, SampleSpec, Scalar, Storage,
+};
 use crate::error::{Error, Result};
 use crate::nn::{Input, OneHot};
 use crate::pattern::Pattern;
 use crate::rng::Variates;
 use crate::sample::{Sampler, SamplerConfig};
-use crate::tape::{SparseRows, Tape};
+use crate::tape::{Aggregate, SparseRows, Tape};
 use crate::tensor::Tensor;
 
 /// Makes minibatches of one data set. Cheap to share between worker threads.
@@ -22,6 +24,7 @@ pub struct Preparer<S: Scalar> {
     cpu: Cpu<S>,
     dataset: Arc<Dataset>,
     with_degrees: bool,
+    aggregate: Option<Aggregate>,
     cache: Option<Arc<Mutex<AnyFeatureCache>>>,
 }
 
@@ -56,6 +59,8 @@ pub enum HostInput<S: Scalar> {
     Dense(Tensor<Cpu<S>>),
     /// `[n_src, dim]`
     Sparse(SparseRows<Cpu<S>>),
+    /// Rows that are aggregated over the first block: see [`Input::Aggregated`].
+    Aggregated(Tensor<Cpu<S>>, Aggregate),
     /// No features: the vertices' ids stand in.
     Ids {
         /// `[n_src]`
@@ -87,6 +92,8 @@ pub enum BatchInput<D: Device> {
     Dense(Tensor<D>),
     /// `[n_src, dim]`
     Sparse(SparseRows<D>),
+    /// Rows that are aggregated over the first block: see [`Input::Aggregated`].
+    Aggregated(Tensor<D>, Aggregate),
     /// No features: the vertices' ids stand in, one-hot.
     OneHot(OneHot<D>),
 }
@@ -97,6 +104,9 @@ impl<D: Device> BatchInput<D> {
         Ok(match host {
             HostInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
             HostInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
+            HostInput::Aggregated(x, aggregate) => {
+                BatchInput::Aggregated(Tensor::from_host(device, x)?, aggregate)
+            }
             HostInput::Ids { ids, n_vertices } => {
                 BatchInput::OneHot(OneHot::new(device.adopt(ids)?, n_vertices))
             }
@@ -108,6 +118,7 @@ impl<D: Device> BatchInput<D> {
         match self {
             BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
             BatchInput::Sparse(x) => Input::Sparse(x.clone()),
+            BatchInput::Aggregated(x, aggregate) => Input::Aggregated(tape.constant(x.clone()), *aggregate),
             BatchInput::OneHot(x) => Input::OneHot(x.clone()),
         }
     }
@@ -136,7 +147,15 @@ impl<S: Scalar> Preparer<S> {
     /// A preparer over `dataset`, whose batches are in the memory of `cpu` (for a GPU, that of its
     /// [`host`](Storage::host)); with `with_degrees` its blocks know their sources' in-degrees.
     pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, with_degrees: bool) -> Self {
-        Preparer { cpu, dataset, with_degrees, cache: None }
+        Preparer { cpu, dataset, with_degrees, aggregate: None, cache: None }
+    }
+
+    /// Aggregates dense features over a minibatch's first block while it gathers them, if the model asks for it
+    /// ([`Model::input_aggregate`](crate::nn::Model::input_aggregate)): the sources' rows, which are the largest matrix
+    /// of a minibatch, are then never written or moved to a device. Not with a cache.
+    pub fn with_input_aggregate(mut self, aggregate: Option<Aggregate>) -> Self {
+        self.aggregate = aggregate;
+        self
     }
 
     /// With a cache of feature rows. What it holds, and so the counts of hits, depend on the order of batches: one
@@ -175,7 +194,10 @@ impl<S: Scalar> Preparer<S> {
         let sampled = sampler.sample(&self.cpu, &graph, seeds, batch)?;
         let sample_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
-        let (input, loaded) = self.cached_rows(sampled.input_vertices())?;
+        let (input, loaded) = match (&sampled.blocks[..], &self.cache) {
+            ([first, ..], None) => (self.input(first)?, Counts { hits: 0, misses: first.n_src() as u64 }),
+            _ => self.cached_rows(sampled.input_vertices())?,
+        };
         let labels = self.labels(&sampled.seeds)?;
         let gather_seconds = start.elapsed().as_secs_f64();
         Ok(HostBatch {
@@ -224,6 +246,33 @@ impl<S: Scalar> Preparer<S> {
         let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
         let (rows, counts) = cache.gather(&self.cpu, vertices)?;
         Ok((HostInput::Dense(rows), counts))
+    }
+
+    /// What a model takes of the features over `block`, its first one: the sources' rows, or their aggregate.
+    pub fn input(&self, block: &Block<Cpu<S>>) -> Result<HostInput<S>> {
+        let Some(aggregate) = self.aggregate else { return self.rows(block.src()) };
+        match &self.dataset.features {
+            Features::F32(x) => self.aggregated(x.data(), block, aggregate),
+            Features::F16(x) => self.aggregated(x.data(), block, aggregate),
+            Features::Bf16(x) => self.aggregated(x.data(), block, aggregate),
+            Features::Sparse(_) | Features::None => self.rows(block.src()),
+        }
+    }
+
+    fn aggregated<E: FeatureElement>(
+        &self,
+        table: &[E],
+        block: &Block<Cpu<S>>,
+        aggregate: Aggregate,
+    ) -> Result<HostInput<S>> {
+        let features = &self.dataset.features;
+        let rows = IndexedRows { table, n_table: features.n_rows(), index: block.src() };
+        let weights = aggregate.weights(&self.cpu, block)?;
+        let own = aggregate.own_factors(&self.cpu, block)?;
+        let cols = if own.is_some() { features.dim() } else { 2 * features.dim() };
+        let mut out = Tensor::allocate(&self.cpu, block.n_dst(), cols)?;
+        self.cpu.gather_aggregate(rows, block.csr(), weights, own, out.make_mut(&self.cpu)?)?;
+        Ok(HostInput::Aggregated(out, aggregate))
     }
 
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.

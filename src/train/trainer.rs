@@ -176,7 +176,8 @@ impl<D: Device> Trainer<D> {
         }
         let model = Model::new(&device, config.model.clone(), config.seed)?;
         let optimizer = Optimizer::new(&device, config.optimizer, &model.parameters)?;
-        let mut preparer = Preparer::new(device.host(), dataset, model.needs_degrees());
+        let mut preparer = Preparer::new(device.host(), dataset, model.needs_degrees())
+            .with_input_aggregate(model.input_aggregate());
         if config.data_on_device != DataOnDevice::Nothing && config.cache.is_some() {
             return Err(Error::invalid("cache", "given", "none where minibatches are made on the device"));
         }
@@ -203,7 +204,9 @@ impl<D: Device> Trainer<D> {
     fn whole_graph(&self) -> Result<Batch<D>> {
         let dataset = self.preparer.dataset();
         let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
-        let block = Arc::new(Block::from_host(&self.device, self.preparer.full_block(&all)?)?);
+        let block = self.preparer.full_block(&all)?;
+        let input = BatchInput::from_host(&self.device, self.preparer.input(&block)?)?;
+        let block = Arc::new(Block::from_host(&self.device, block)?);
         let mut labels = self.preparer.labels(&all)?;
         let train = dataset.train_idx.iter().map(|&v| (v, labels[v as usize])).collect::<Vec<_>>();
         labels.fill(IGNORED);
@@ -214,7 +217,7 @@ impl<D: Device> Trainer<D> {
             blocks: vec![block; self.model.n_layers()],
             plans: Vec::new(),
             loaded: crate::cache::Counts { hits: 0, misses: all.len() as u64 },
-            input: BatchInput::from_host(&self.device, self.preparer.rows(&all)?)?,
+            input,
             labels,
         })
     }
@@ -411,6 +414,15 @@ impl<D: Device> Trainer<D> {
 
     /// Forward, backward and optimiser on one batch.
     fn step(&mut self, batch: &Batch<D>, index: u64, n_batches: u64, sums: &mut Sums) -> Result<()> {
+        if self.parallel.is_some() {
+            // Processing elements wait for each other.
+            return self.compute_step(batch, index, n_batches, sums);
+        }
+        let device = self.device.clone();
+        device.run(|| self.compute_step(batch, index, n_batches, sums))
+    }
+
+    fn compute_step(&mut self, batch: &Batch<D>, index: u64, n_batches: u64, sums: &mut Sums) -> Result<()> {
         let start = Instant::now();
         let device = &self.device;
         let number = self.epoch * n_batches + index;

@@ -12,6 +12,7 @@ mod embedding;
 mod golden_kernels;
 mod golden_layers;
 mod golden_relations;
+mod input_aggregate;
 mod layers;
 mod relations;
 mod shared_data;

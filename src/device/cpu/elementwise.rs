@@ -41,17 +41,7 @@ impl<S: Scalar> Elementwise for Cpu<S> {
     ) -> Result<()> {
         check_matrix_mut(&out)?;
         check_length("bias", bias.map_or(out.cols, <[S]>::len), out.cols)?;
-        let zero = S::zero();
-        // Comparisons are written so that a NaN stays one: a diverged run must show.
-        match activation {
-            None => map_rows(bias, out, |x| x),
-            Some(Activation::Relu) => map_rows(bias, out, |x| if x < zero { zero } else { x }),
-            Some(Activation::LeakyRelu { slope }) => {
-                let slope = S::from_f64(slope);
-                map_rows(bias, out, |x| if x > zero { x } else { slope * x });
-            }
-            Some(Activation::Elu) => map_rows(bias, out, |x| if x > zero { x } else { x.exp_m1() }),
-        }
+        add_bias_activate(bias, activation, out.data, out.cols);
         Ok(())
     }
 
@@ -241,10 +231,30 @@ impl Mask {
 /// Elements of a chunk of a dot product.
 const DOT_CHUNK: usize = 1 << 12;
 
+/// `out[i, j] = f(out[i, j] + bias[j])` for `out: [_, cols]`, `bias: [cols]`.
+pub(super) fn add_bias_activate<S: Scalar>(
+    bias: Option<&[S]>,
+    activation: Option<Activation>,
+    out: &mut [S],
+    cols: usize,
+) {
+    let zero = S::zero();
+    // Comparisons are written so that a NaN stays one: a diverged run must show.
+    match activation {
+        None => map_rows(bias, out, cols, |x| x),
+        Some(Activation::Relu) => map_rows(bias, out, cols, |x| if x < zero { zero } else { x }),
+        Some(Activation::LeakyRelu { slope }) => {
+            let slope = S::from_f64(slope);
+            map_rows(bias, out, cols, |x| if x > zero { x } else { slope * x });
+        }
+        Some(Activation::Elu) => map_rows(bias, out, cols, |x| if x > zero { x } else { x.exp_m1() }),
+    }
+}
+
 /// `out[i, j] = f(out[i, j] + bias[j])`
 #[inline(always)]
-fn map_rows<S: Scalar>(bias: Option<&[S]>, out: MatrixMut<'_, Cpu<S>>, f: impl Fn(S) -> S + Sync) {
-    for_rows(out.data, out.cols, |_, rows| {
+fn map_rows<S: Scalar>(bias: Option<&[S]>, out: &mut [S], cols: usize, f: impl Fn(S) -> S + Sync) {
+    for_rows(out, cols, |_, rows| {
         vectorized(
             #[inline(always)]
             || match bias {

@@ -6,8 +6,11 @@
 
 use rayon::prelude::*;
 
+use super::elementwise::add_bias_activate;
 use super::parallel::{add_assign, for_rows, write_all};
-use crate::device::{Cpu, Gemm, Matrix, MatrixMut, Scalar, Write, check_gemm};
+use crate::device::{
+    Activation, Cpu, Gemm, Matrix, MatrixMut, Scalar, Storage, Write, check_gemm, check_terms, linear_apart,
+};
 use crate::error::Result;
 
 impl<S: Scalar> Gemm for Cpu<S> {
@@ -20,21 +23,63 @@ impl<S: Scalar> Gemm for Cpu<S> {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        let [m, k, n] = check_gemm(&a, transpose_a, &b, transpose_b, &out)?;
+        let shape @ [m, k, n] = check_gemm(&a, transpose_a, &b, transpose_b, &out)?;
         let (a, b) = (Operand::new(&a, transpose_a), Operand::new(&b, transpose_b));
         if m == 0 || n == 0 {
             return Ok(());
         }
-        let flops = 2.0 * m as f64 * k as f64 * n as f64;
-        if k >= 2 * MIN_INNER_BLOCK && m.saturating_mul(n) <= MAX_PARTS {
+        if is_inner(shape) {
             let block = k.div_ceil(MAX_INNER_BLOCKS).max(MIN_INNER_BLOCK);
             inner_blocks(a, b, out.data, write, block);
         } else {
-            let block = if flops <= SMALL { m } else { m.div_ceil(64).clamp(MIN_ROWS, MAX_ROWS) };
-            row_blocks(a, b, out.data, write, block);
+            let block = block_rows(shape);
+            if transpose_b && block < m {
+                // Each block would gather its columns anew.
+                let mut rows = self.allocate::<S>(k * n)?;
+                transpose(b.data, n, k, &mut rows);
+                row_blocks(&[(a, Operand::dense(&rows, k, n))], out.data, n, write, block, |_| ());
+            } else {
+                row_blocks(&[(a, b)], out.data, n, write, block, |_| ());
+            }
         }
         Ok(())
     }
+
+    fn linear(
+        &self,
+        terms: &[(Matrix<'_, Self>, Matrix<'_, Self>)],
+        bias: Option<&[S]>,
+        activation: Option<Activation>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_terms(terms, bias.as_ref(), &out)?;
+        let (m, n) = (out.rows, out.cols);
+        let k: usize = terms.iter().map(|(a, _)| a.cols).sum();
+        let block = block_rows([m, k, n]);
+        if block >= m || n == 0 || terms.iter().any(|(a, _)| is_inner([m, a.cols, n])) {
+            return linear_apart(self, terms, bias, activation, out);
+        }
+        let operands: Vec<_> =
+            terms.iter().map(|(a, b)| (Operand::new(a, false), Operand::new(b, false))).collect();
+        // What a block needs besides is done while it is still near.
+        row_blocks(&operands, out.data, n, Write::Assign, block, |out| {
+            if bias.is_some() || activation.is_some() {
+                add_bias_activate(bias, activation, out, n);
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Whether a product `[m, k, n]` is cut along its inner dimension.
+fn is_inner([m, k, n]: [usize; 3]) -> bool {
+    k >= 2 * MIN_INNER_BLOCK && m.saturating_mul(n) <= MAX_PARTS
+}
+
+/// Rows of a block of a product `[m, k, n]` that is not; `m` if all are one task.
+fn block_rows([m, k, n]: [usize; 3]) -> usize {
+    let flops = 2.0 * m as f64 * k as f64 * n as f64;
+    if flops <= SMALL { m } else { m.div_ceil(64).clamp(MIN_ROWS, MAX_ROWS) }
 }
 
 /// Products of fewer floating-point operations are computed by the calling thread.
@@ -101,13 +146,42 @@ impl<'a, S: Scalar> Operand<'a, S> {
     }
 }
 
-/// `out (= | +=) a · b`, each block of rows of `out` by one task.
-fn row_blocks<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write, block: usize) {
-    let multiply_block = |i: usize, out: &mut [S]| multiply(a.rows(i * block, block), b, out, write);
-    if block >= a.rows {
-        multiply_block(0, out);
+/// `out[j, i] = x[i, j]`, where `x: [rows, cols]` is row-major, and `out` too.
+pub(super) fn transpose<S: Copy>(x: &[S], rows: usize, cols: usize, out: &mut [S]) {
+    // Columns of so many rows are written together: a whole line of `out`.
+    const LINE: usize = 16;
+    for first in (0..rows).step_by(LINE) {
+        let block = first..rows.min(first + LINE);
+        for j in 0..cols {
+            for i in block.clone() {
+                out[j * rows + i] = x[i * cols + j];
+            }
+        }
+    }
+}
+
+/// `out (= | +=) Σ a · b` over `terms`, and what `finish` makes of it; each block of rows of `out`, `[_, cols]`, by one
+/// task.
+fn row_blocks<S: Scalar>(
+    terms: &[(Operand<'_, S>, Operand<'_, S>)],
+    out: &mut [S],
+    cols: usize,
+    write: Write,
+    block: usize,
+    finish: impl Fn(&mut [S]) + Sync,
+) {
+    let compute_block = |i: usize, out: &mut [S]| {
+        let mut write = write;
+        for &(a, b) in terms {
+            multiply(a.rows(i * block, block), b, out, write);
+            write = Write::Add;
+        }
+        finish(out);
+    };
+    if out.len() <= block * cols {
+        compute_block(0, out);
     } else {
-        out.par_chunks_mut(block * b.cols).enumerate().for_each(|(i, out)| multiply_block(i, out));
+        out.par_chunks_mut(block * cols).enumerate().for_each(|(i, out)| compute_block(i, out));
     }
 }
 

@@ -5,6 +5,7 @@ mod batch_norm;
 mod buffer;
 mod elementwise;
 mod gather;
+mod gather_aggregate;
 mod gemm;
 mod loss;
 mod optimizer;
@@ -27,6 +28,7 @@ use crate::error::{Result, check_length};
 pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
+pub(crate) use gather_aggregate::IndexedRows;
 pub(crate) use sample::{LaborPeers, share};
 
 /// The CPU, computing in `f32` or `f64`. Clones share one memory pool.
@@ -152,12 +154,20 @@ impl<S: Scalar> Storage for Cpu<S> {
         &mut view[range]
     }
 
+    fn reborrow<'a, T: Element>(view: &'a mut Self::ViewMut<'_, T>) -> Self::ViewMut<'a, T> {
+        view
+    }
+
     fn view_len<T: Element>(view: &&[T]) -> usize {
         view.len()
     }
 
     fn view_mut_len<T: Element>(view: &&mut [T]) -> usize {
         view.len()
+    }
+
+    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        rayon::scope(|_| work())
     }
 
     fn synchronize(&self) -> Result<()> {

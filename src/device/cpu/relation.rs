@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::gemm::{Operand, multiply};
+use super::gemm::{Operand, multiply, transpose};
 use super::parallel::{Rows, add_assign, check_csr, for_elements, vectorized};
 use super::prefetch::Prefetch;
 use super::spmm::Product;
@@ -130,7 +130,12 @@ impl<S: Scalar> Relation for Cpu<S> {
         if k == 0 || n == 0 {
             return if write == Write::Assign { self.fill(S::zero(), out.data) } else { Ok(()) };
         }
-        let weight = |r| relation_weight(weight, r, [k, n], direction);
+        let transposed = match direction {
+            Direction::Forward => None,
+            Direction::Backward => Some(self.transposed_weights(weight, [n, k])?),
+        };
+        let weight = transposed.as_deref().unwrap_or(weight);
+        let weight = |r| relation_weight(weight, r, [k, n]);
         match order {
             Order::AggregateFirst => self.aggregate_first(to, weight, x, out, write),
             Order::TransformFirst => {
@@ -210,6 +215,7 @@ impl<S: Scalar> Relation for Cpu<S> {
         }
         let rows = n_tiles.div_ceil(n_parts) * tile;
         let groups = &edges.by_source;
+        let transposed = self.transposed_weights(weight, [k, n])?;
         let mut parts = self.allocate::<S>(edges.n_src.div_ceil(rows) * dweight.len())?;
         let part_of = dx.data.par_chunks_mut(rows * k).zip(parts.par_chunks_exact_mut(dweight.len()));
         part_of.enumerate().try_for_each(|(part, (dx, dweight))| {
@@ -226,7 +232,7 @@ impl<S: Scalar> Relation for Cpu<S> {
                     let rows = &groups.row[range.clone()];
                     let sum = self.sums_of(groups, range, dout)?;
                     let sum = Operand::dense(&sum, rows.len(), n);
-                    let weight = relation_weight(weight, r, [n, k], Direction::Backward);
+                    let weight = relation_weight(&transposed, r, [n, k]);
                     self.add_products(sum, weight, rows, dx, first)?;
                     self.with_rows(x, rows, |x| multiply(x.transposed(), sum, dweight, Write::Add))?;
                 }
@@ -247,18 +253,9 @@ fn tile_rows(n_rows: usize) -> usize {
     n_rows.div_ceil(TILES).clamp(MIN_TILE, MAX_TILE)
 }
 
-/// The matrix of relation `r`, which takes `k` columns to `n`: its parameter or, backwards, the transpose of that.
-fn relation_weight<S: Scalar>(
-    weight: &[S],
-    r: usize,
-    [k, n]: [usize; 2],
-    direction: Direction,
-) -> Operand<'_, S> {
-    let weight = &weight[r * k * n..][..k * n];
-    match direction {
-        Direction::Forward => Operand::dense(weight, k, n),
-        Direction::Backward => Operand::dense(weight, n, k).transposed(),
-    }
+/// The matrix of relation `r`, which takes `k` columns to `n`.
+fn relation_weight<S: Scalar>(weight: &[S], r: usize, [k, n]: [usize; 2]) -> Operand<'_, S> {
+    Operand::dense(&weight[r * k * n..][..k * n], k, n)
 }
 
 /// The groups of relation `r` that some rows have.
@@ -270,6 +267,14 @@ fn groups_of<S: Scalar>(groups: &RelationGroups<Cpu<S>>, r: usize, rows: Range<u
 }
 
 impl<S: Scalar> Cpu<S> {
+    /// The transposes of all relations' matrices, each `[k, n]`: tiles would each gather their columns anew.
+    fn transposed_weights(&self, weight: &[S], [k, n]: [usize; 2]) -> Result<super::CpuBuffer<S>> {
+        let mut out = self.allocate::<S>(weight.len())?;
+        let pairs = out.par_chunks_exact_mut(k * n).zip(weight.par_chunks_exact(k * n));
+        pairs.for_each(|(out, weight)| transpose(weight, k, n, out));
+        Ok(out)
+    }
+
     /// `out[row g, :] (= | +=) Σ_r (Σ_e weight(e) x[indices[e], :]) · W_r`
     fn aggregate_first<'w>(
         &self,

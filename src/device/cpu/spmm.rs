@@ -184,7 +184,7 @@ impl<S: Scalar> Spmm for Cpu<S> {
 
 /// Columns `column..column + W` of row `j`. Panics if they are not inside `x`.
 #[inline(always)]
-fn row_tile<T, const W: usize>(x: &[T], dim: usize, j: u32, column: usize) -> &[T; W] {
+pub(super) fn row_tile<T, const W: usize>(x: &[T], dim: usize, j: u32, column: usize) -> &[T; W] {
     let begin = j as usize * dim + column;
     match x.get(begin..).and_then(<[T]>::first_chunk) {
         Some(tile) => tile,
@@ -198,7 +198,7 @@ fn column_out_of_range(j: u32) -> ! {
 }
 
 /// The terms of a row's sum, one an entry.
-trait Terms<S> {
+pub(super) trait Terms<S> {
     /// Asks, at entry `e`, for what a later one will read.
     fn prefetch(&self, e: usize);
 
@@ -210,7 +210,7 @@ trait Terms<S> {
 ///
 /// Between runs of entries, the sums wait in `partial`.
 #[inline(always)]
-fn sum_row<S: Scalar, T: Terms<S>>(
+pub(super) fn sum_row<S: Scalar, T: Terms<S>>(
     terms: &T,
     entries: Range<usize>,
     out: &mut [S],
@@ -334,16 +334,18 @@ impl<S: Scalar> Product<'_, S> {
         let terms = WeightedRows::<S, WEIGHTED> { product: self, dim: out.len() };
         sum_row(&terms, entries, out, partial, self.row.map(|row| row[i]), self.write);
     }
+}
 
-    /// The factors of entry `e` in column `j` that differ within a row.
-    #[inline(always)]
-    fn weight(&self, e: usize, j: u32) -> S {
-        let factor = self.column.map_or(S::one(), |factors| factors[j as usize]);
-        match self.edge {
-            Some(edge) => factor * edge[self.positions.map_or(e, |positions| positions[e] as usize)],
-            None => factor,
-        }
-    }
+/// The factors that differ within a row, of the entry in column `j` whose weight stands at `position()`.
+#[inline(always)]
+pub(super) fn entry_weight<S: Scalar>(
+    edge: Option<&[S]>,
+    column: Option<&[S]>,
+    position: impl FnOnce() -> usize,
+    j: u32,
+) -> S {
+    let factor = column.map_or(S::one(), |factors| factors[j as usize]);
+    edge.map_or(factor, |edge| factor * edge[position()])
 }
 
 /// The rows of `x`, times their weights if they have any.
@@ -363,10 +365,12 @@ impl<S: Scalar, const WEIGHTED: bool> Terms<S> for WeightedRows<'_, S, WEIGHTED>
 
     #[inline(always)]
     fn add<const W: usize>(&self, e: usize, column: usize, sum: &mut [S; W]) {
-        let j = self.product.indices[e];
-        let x = row_tile::<S, W>(self.product.x, self.dim, j, column);
+        let &Product { indices, positions, edge, column: factors, x, .. } = self.product;
+        let j = indices[e];
+        let x = row_tile::<S, W>(x, self.dim, j, column);
         if WEIGHTED {
-            let weight = self.product.weight(e, j);
+            let position = || positions.map_or(e, |positions| positions[e] as usize);
+            let weight = entry_weight(edge, factors, position, j);
             for k in 0..W {
                 sum[k] += weight * x[k];
             }

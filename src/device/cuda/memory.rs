@@ -259,6 +259,10 @@ impl<T> CudaViewMut<'_, T> {
         let (address, len) = part::<T>(self.address, self.len, range);
         CudaViewMut { address, len, ..self }
     }
+
+    pub(super) fn reborrow(&mut self) -> CudaViewMut<'_, T> {
+        CudaViewMut { address: self.address, len: self.len, lifetime: PhantomData }
+    }
 }
 
 /// The pointer of an optional view, null if it is absent.

@@ -275,6 +275,10 @@ impl<S: Scalar> Storage for Cuda<S> {
         view.slice(range)
     }
 
+    fn reborrow<'a, T: Element>(view: &'a mut Self::ViewMut<'_, T>) -> Self::ViewMut<'a, T> {
+        view.reborrow()
+    }
+
     fn view_len<T: Element>(view: &CudaView<'_, T>) -> usize {
         view.len()
     }

@@ -21,6 +21,7 @@ pub fn operations<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
         Case { name: "add", run: add },
         Case { name: "prefix", run: prefix },
         Case { name: "concatenate", run: concatenate },
+        Case { name: "stack", run: stack },
         Case { name: "scale by 1 + epsilon", run: scale_by_one_plus },
         Case { name: "dropout", run: dropout },
         Case { name: "aggregate sum", run: |d, s, z| aggregate(d, s, z, Aggregate::Sum) },
@@ -117,6 +118,11 @@ fn prefix<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Re
 fn concatenate<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, 2, seed + 1)?];
     check(device, &inputs, seed, |tape, v| tape.concatenate(&[v[0], v[1], v[0]]))
+}
+
+fn stack<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
+    let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, 2, s.dim, seed + 1)?];
+    check(device, &inputs, seed, |tape, v| tape.stack(&[v[0], v[1], v[0]]))
 }
 
 fn scale_by_one_plus<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
