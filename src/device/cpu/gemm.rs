@@ -29,7 +29,8 @@ impl<S: Scalar> Gemm for Cpu<S> {
             return Ok(());
         }
         if is_inner(shape) {
-            let block = k.div_ceil(MAX_INNER_BLOCKS).max(MIN_INNER_BLOCK);
+            let n_blocks = (k / MIN_INNER_BLOCK).min(MAX_INNER_BLOCKS);
+            let block = k.div_ceil(n_blocks);
             inner_blocks(a, b, out.data, write, block);
         } else {
             let block = block_rows(shape);
@@ -91,8 +92,8 @@ const MAX_ROWS: usize = 1024;
 
 /// Blocks of the inner dimension are at least this long, and at most so many. Each has a result of its own, of at most
 /// so many elements; a larger result has rows enough to share out.
-const MIN_INNER_BLOCK: usize = 4096;
-const MAX_INNER_BLOCKS: usize = 64;
+const MIN_INNER_BLOCK: usize = 2048;
+const MAX_INNER_BLOCKS: usize = 32;
 const MAX_PARTS: usize = 1 << 18;
 
 /// A matrix, or its transpose, or a part of either.
