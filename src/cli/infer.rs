@@ -49,8 +49,8 @@ pub(super) struct InferArgs {
     /// The .npy file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Threads that prepare batches ahead
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn
+    #[arg(long, default_value_t = 2, value_name = "N")]
     workers: usize,
 }
 

@@ -138,8 +138,9 @@ pub(super) struct TrainArgs {
     /// What chooses the best epoch
     #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
     metric: MetricName,
-    /// Threads that prepare batches ahead; results do not depend on it. In parallel modes and with a cache: 0 or 1
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn. Results do not depend on
+    /// it. In parallel modes and with a cache at most 1
+    #[arg(long, default_value_t = 2, value_name = "N")]
     workers: usize,
     /// Make minibatches on the device, which has graph and features in its memory; with `graph` the graph alone
     #[arg(long, value_enum, value_name = "DATA", num_args = 0..=1, default_missing_value = "all")]

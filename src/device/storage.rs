@@ -124,6 +124,9 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// [downloaded](Storage::download).
     fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]>;
 
+    /// Whether kernels run on rayon's current pool: those of the CPU do.
+    const RUNS_ON_POOL: bool = false;
+
     /// `out[i] = value`.
     fn fill<T: Element>(&self, value: T, out: Self::ViewMut<'_, T>) -> Result<()>;
 
@@ -153,13 +156,6 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
 
     /// Number of elements of an exclusive view.
     fn view_mut_len<T: Element>(view: &Self::ViewMut<'_, T>) -> usize;
-
-    /// Calls `work`, which calls many kernels, where that is cheapest. On the CPU on a thread of rayon's current pool: a
-    /// kernel that is called from another thread is handed over, and waited for, each time. So `work` must not wait for
-    /// other threads that need the pool.
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        work()
-    }
 
     /// Waits until all work given to the device is done.
     ///

@@ -99,7 +99,8 @@ pub struct TrainConfig {
     /// Results do not depend on it.
     #[serde(default)]
     pub data_on_device: DataOnDevice,
-    /// Threads that prepare batches ahead. Results do not depend on it.
+    /// How many batches are prepared at a time, ahead of what is computed: by threads of their own, or on the CPU by
+    /// those that compute. Results do not depend on it.
     pub workers: usize,
 }
 
@@ -148,7 +149,7 @@ impl Default for TrainConfig {
             metric: Metric::Accuracy,
             cache: None,
             data_on_device: DataOnDevice::Nothing,
-            workers: 1,
+            workers: 2,
         }
     }
 }

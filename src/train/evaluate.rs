@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::Preparer;
 use super::metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
+use super::pipeline::{computing, prepared_ahead};
 use super::prepare::{Batch, BatchInput};
-use super::{Pipeline, Preparer};
 use crate::block::Block;
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
@@ -44,14 +45,9 @@ impl Evaluation {
     }
 }
 
-/// How many batches workers may be ahead of the consumer, for `workers` of them.
-pub(super) fn queue_depth(workers: usize) -> usize {
-    2 * workers + 1
-}
-
 /// Logits `[seeds.len(), n_classes]` over sampled neighbourhoods, in batches of `batch_size`.
 ///
-/// Repeated seeds get the same prediction. Batches are prepared ahead by `workers` threads (0: in turn).
+/// Repeated seeds get the same prediction. Batches are prepared ahead by `workers` workers (0: in turn).
 pub fn infer_sampled<D: Device>(
     device: &D,
     model: &Model<D>,
@@ -69,11 +65,11 @@ pub fn infer_sampled<D: Device>(
     let chunks: Vec<Vec<u32>> = seeds.chunks(batch_size).map(<[u32]>::to_vec).collect();
     let (preparer, sampler) = (preparer.clone(), sampler.clone());
     let work = move |i: usize| preparer.minibatch(&sampler, &chunks[i], i as u64);
-    for item in Pipeline::new(workers, queue_depth(workers), seeds.len().div_ceil(batch_size), work)? {
+    for item in prepared_ahead::<D, _>(workers, seeds.len().div_ceil(batch_size), work)? {
         let mut host = item?;
         let row = host.seed_row.take();
         let batch = Batch::from_host(device, host)?;
-        let values = device.run(|| {
+        let values = computing::<D, _>(|| {
             let tape = Tape::inference(device);
             let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
             tape.value(out).to_vec(device)
@@ -163,9 +159,9 @@ fn by_chunks<D: Device, T: Send + 'static>(
 ) -> Result<Option<Tensor<D>>> {
     let mut out: Option<Tensor<D>> = None;
     let mut filled = 0;
-    for item in Pipeline::new(workers, queue_depth(workers), n.div_ceil(chunk), work)? {
+    for item in prepared_ahead::<D, _>(workers, n.div_ceil(chunk), work)? {
         let item = item?;
-        let h = device.run(|| {
+        let h = computing::<D, _>(|| {
             let tape = Tape::inference(device);
             compute(&tape, item).map(|h| tape.value(h))
         })?;

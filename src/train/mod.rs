@@ -21,6 +21,7 @@ mod metrics;
 mod on_device;
 mod parallel;
 mod pipeline;
+mod predict;
 mod prepare;
 mod report;
 mod trainer;

@@ -1,11 +1,38 @@
-//! Work done ahead by threads, delivered in order through a bounded queue.
+//! Work done ahead, by threads of its own or by those that compute, delivered in order through a bounded queue.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::device::Storage;
 use crate::error::{Error, Result, panic_message};
+
+/// Runs `compute`, which calls many kernels of `D` and waits for nobody. Where these run on rayon's current pool, so does
+/// it: a kernel that is called from another thread is handed over, and waited for.
+pub(super) fn computing<D: Storage, R: Send>(compute: impl FnOnce() -> R + Send) -> R {
+    if D::RUNS_ON_POOL { rayon::scope(|_| compute()) } else { compute() }
+}
+
+/// `n_items` items that `workers` workers prepare for computations on `D`. Where these run on rayon's current pool, so
+/// do the workers: with threads of their own, there would be more threads than cores, and a kernel that waits for one
+/// of its threads to be given a core again.
+pub(super) fn prepared_ahead<D: Storage, T: Send + 'static>(
+    workers: usize,
+    n_items: usize,
+    work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+) -> Result<Pipeline<T>> {
+    if D::RUNS_ON_POOL {
+        Ok(Pipeline::on_pool(workers, queue_depth(workers), n_items, work))
+    } else {
+        Pipeline::new(workers, queue_depth(workers), n_items, work)
+    }
+}
+
+/// How many batches workers may be ahead of the consumer, for `workers` of them.
+pub(super) fn queue_depth(workers: usize) -> usize {
+    2 * workers + 1
+}
 
 type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 
@@ -13,8 +40,7 @@ type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 ///
 /// Items come in order whatever the number of workers, and at most `depth` are ready or in the making. After an error
 /// (a panic of `work` is one) the iterator ends. Dropping it stops the workers: each finishes the item it is at, and is
-/// joined. Each worker runs `work` inside a rayon pool of one thread, so that kernels in it do not compete with those
-/// of the consumer. With 0 workers the items are computed when they are asked for.
+/// waited for. With 0 workers the items are computed when they are asked for.
 ///
 /// ```
 /// use cohop::train::Pipeline;
@@ -24,6 +50,7 @@ type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 /// ```
 pub struct Pipeline<T: Send + 'static> {
     shared: Arc<Shared<T>>,
+    /// Threads of its own.
     workers: Vec<JoinHandle<()>>,
     finished: bool,
 }
@@ -32,6 +59,8 @@ struct Shared<T> {
     work: Box<Work<T>>,
     n_items: usize,
     depth: usize,
+    /// How many jobs of rayon's pool may be at work.
+    max_jobs: usize,
     state: Mutex<State<T>>,
     changed: Condvar,
 }
@@ -42,24 +71,21 @@ struct State<T> {
     /// The next item to deliver.
     delivered: usize,
     ready: BTreeMap<usize, Result<T>>,
+    /// Jobs that were given to rayon's pool and are not done.
+    jobs: usize,
     stop: bool,
 }
 
 impl<T: Send + 'static> Pipeline<T> {
-    /// Starts `n_workers` threads on `n_items` items, `depth` (at least 1) ahead of the consumer.
+    /// Starts `n_workers` threads on `n_items` items, `depth` (at least 1) ahead of the consumer. Each runs `work` inside a
+    /// rayon pool of one thread, so that kernels in it do not compete with those of the consumer.
     pub fn new(
         n_workers: usize,
         depth: usize,
         n_items: usize,
         work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let shared = Arc::new(Shared {
-            work: Box::new(work),
-            n_items,
-            depth: depth.max(1),
-            state: Mutex::new(State { next: 0, delivered: 0, ready: BTreeMap::new(), stop: false }),
-            changed: Condvar::new(),
-        });
+        let shared = Shared::new(depth, n_items, 0, work);
         let mut pipeline = Pipeline { shared, workers: Vec::new(), finished: false };
         for i in 0..n_workers.min(n_items) {
             let pool = rayon::ThreadPoolBuilder::new()
@@ -77,6 +103,20 @@ impl<T: Send + 'static> Pipeline<T> {
         Ok(pipeline)
     }
 
+    /// The same by at most `n_workers` jobs at a time of rayon's current pool, where the consumer's kernels run too: no
+    /// core idles while there is work of either kind. `work` must not wait for anything.
+    pub fn on_pool(
+        n_workers: usize,
+        depth: usize,
+        n_items: usize,
+        work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+    ) -> Self {
+        let shared = Shared::new(depth, n_items, n_workers, work);
+        let state = shared.state();
+        Shared::start_jobs(&shared, state);
+        Pipeline { shared, workers: Vec::new(), finished: false }
+    }
+
     /// Number of items in all.
     pub fn n_items(&self) -> usize {
         self.shared.n_items
@@ -89,7 +129,7 @@ impl<T: Send + 'static> Pipeline<T> {
             return None;
         }
         let item = state.delivered;
-        if self.workers.is_empty() {
+        if self.workers.is_empty() && shared.max_jobs == 0 {
             state.delivered += 1;
             drop(state);
             return Some(shared.compute(item));
@@ -98,14 +138,73 @@ impl<T: Send + 'static> Pipeline<T> {
             if let Some(result) = state.ready.remove(&item) {
                 state.delivered += 1;
                 shared.changed.notify_all();
+                Shared::start_jobs(&self.shared, state);
                 return Some(result);
             }
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = shared.wait(state);
         }
     }
 }
 
-impl<T> Shared<T> {
+impl<T: Send + 'static> Shared<T> {
+    fn new(
+        depth: usize,
+        n_items: usize,
+        max_jobs: usize,
+        work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Shared {
+            work: Box::new(work),
+            n_items,
+            depth: depth.max(1),
+            max_jobs,
+            state: Mutex::new(State { next: 0, delivered: 0, ready: BTreeMap::new(), jobs: 0, stop: false }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Gives rayon's pool as many jobs as may be at work.
+    fn start_jobs(this: &Arc<Self>, mut state: MutexGuard<'_, State<T>>) {
+        while state.jobs < this.max_jobs && !state.stop && this.may_begin(&state) {
+            state.jobs += 1;
+            let shared = this.clone();
+            rayon::spawn(move || shared.run_job());
+        }
+    }
+
+    /// One item, and then perhaps another job, so that what else waits for a thread has its turn.
+    fn run_job(self: Arc<Self>) {
+        let mut state = self.state();
+        if !state.stop && self.may_begin(&state) {
+            let item = state.next;
+            state.next += 1;
+            drop(state);
+            let result = self.compute(item);
+            state = self.state();
+            state.ready.insert(item, result);
+        }
+        state.jobs -= 1;
+        self.changed.notify_all();
+        Self::start_jobs(&self, state);
+    }
+
+    /// Whether the next item is near enough to what is delivered.
+    fn may_begin(&self, state: &State<T>) -> bool {
+        state.next < self.n_items.min(state.delivered + self.depth)
+    }
+
+    /// Waits until something may have changed. A thread of the pool works meanwhile: the change may be its to make.
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+        if self.max_jobs == 0 || rayon::current_thread_index().is_none() {
+            return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        if rayon::yield_now() != Some(rayon::Yield::Executed) {
+            std::thread::yield_now();
+        }
+        self.state()
+    }
+
     fn state(&self) -> MutexGuard<'_, State<T>> {
         // Nothing that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -128,7 +227,7 @@ impl<T> Shared<T> {
                     if state.stop || state.next == self.n_items {
                         return;
                     }
-                    if state.next < state.delivered + self.depth {
+                    if self.may_begin(&state) {
                         break;
                     }
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -165,6 +264,10 @@ impl<T: Send + 'static> Drop for Pipeline<T> {
             // A worker's panics are caught in `compute`; one outside would have no one left to hear of it.
             let _ = worker.join();
         }
+        let mut state = self.shared.state();
+        while state.jobs > 0 {
+            state = self.shared.wait(state);
+        }
     }
 }
 
@@ -175,68 +278,114 @@ mod tests {
 
     use super::*;
 
+    /// Workers on threads of their own, and on the pool; with how many of them.
+    fn pipelines<T: Send + 'static>(
+        workers: usize,
+        depth: usize,
+        n_items: usize,
+        work: impl Fn(usize) -> Result<T> + Send + Sync + Clone + 'static,
+    ) -> [Pipeline<T>; 2] {
+        let threads = Pipeline::new(workers, depth, n_items, work.clone()).unwrap();
+        [threads, Pipeline::on_pool(workers, depth, n_items, work)]
+    }
+
     #[test]
     fn items_come_in_order_for_any_number_of_workers() {
         for workers in [0, 1, 2, 8] {
             for n in [0, 1, 5, 100] {
-                let pipeline = Pipeline::new(workers, 3, n, |i| {
+                let work = |i| {
                     // Later items are quicker: order must not hang on who is done first.
                     std::thread::sleep(Duration::from_micros(300 / (i as u64 + 1)));
                     Ok(i)
-                });
-                let items: Vec<usize> = pipeline.unwrap().map(Result::unwrap).collect();
-                assert_eq!(items, (0..n).collect::<Vec<_>>(), "{workers} workers");
+                };
+                for pipeline in pipelines(workers, 3, n, work) {
+                    let items: Vec<usize> = pipeline.map(Result::unwrap).collect();
+                    assert_eq!(items, (0..n).collect::<Vec<_>>(), "{workers} workers");
+                }
             }
         }
     }
 
     #[test]
-    fn at_most_depth_items_are_made_ahead() {
-        let begun = Arc::new(AtomicUsize::new(0));
-        let counter = begun.clone();
-        let mut pipeline = Pipeline::new(4, 3, 1000, move |i| {
-            counter.fetch_add(1, Ordering::SeqCst);
-            Ok(i)
-        })
-        .unwrap();
-        for taken in 1..=5 {
-            pipeline.next();
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(begun.load(Ordering::SeqCst) <= taken + 3);
+    fn at_most_depth_items_are_made_ahead_and_by_as_many_workers() {
+        for workers in [1, 4] {
+            for kind in 0..2 {
+                let [begun, at_work, most] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+                let counters = (begun.clone(), at_work, most.clone());
+                let work = move |i| {
+                    let (begun, at_work, most) = &counters;
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(1));
+                    at_work.fetch_sub(1, Ordering::SeqCst);
+                    Ok(i)
+                };
+                let mut pipeline = if kind == 0 {
+                    Pipeline::new(workers, 3, 1000, work).unwrap()
+                } else {
+                    Pipeline::on_pool(workers, 3, 1000, work)
+                };
+                for taken in 1..=5 {
+                    pipeline.next();
+                    std::thread::sleep(Duration::from_millis(20));
+                    assert!(begun.load(Ordering::SeqCst) <= taken + 3);
+                }
+                assert!(most.load(Ordering::SeqCst) <= workers);
+            }
         }
     }
 
     #[test]
-    fn dropping_joins_the_workers_at_once() {
+    fn dropping_waits_for_the_workers_and_no_longer() {
         let alive = Arc::new(AtomicUsize::new(0));
         let counter = alive.clone();
-        let mut pipeline = Pipeline::new(3, 6, 1_000_000, move |i| {
+        let work = move |i| {
             counter.fetch_add(1, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
             counter.fetch_sub(1, Ordering::SeqCst);
             Ok(i)
-        })
-        .unwrap();
-        assert_eq!(pipeline.next().unwrap().unwrap(), 0);
+        };
         let start = Instant::now();
-        drop(pipeline);
-        assert_eq!(alive.load(Ordering::SeqCst), 0);
-        assert!(start.elapsed() < Duration::from_secs(10), "joined after {:?}", start.elapsed());
+        for kind in 0..2 {
+            let mut pipeline = if kind == 0 {
+                Pipeline::new(3, 6, 1_000_000, work.clone()).unwrap()
+            } else {
+                Pipeline::on_pool(3, 6, 1_000_000, work.clone())
+            };
+            assert_eq!(pipeline.next().unwrap().unwrap(), 0);
+            drop(pipeline);
+            assert_eq!(alive.load(Ordering::SeqCst), 0);
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "waited {:?}", start.elapsed());
     }
 
     #[test]
     fn a_panic_is_an_error_and_ends_the_iteration() {
+        let work = |i| {
+            assert!(i != 2, "item two is cursed");
+            Ok(i)
+        };
         for workers in [0, 3] {
-            let mut pipeline = Pipeline::new(workers, 4, 10, |i| {
-                assert!(i != 2, "item two is cursed");
-                Ok(i)
-            })
-            .unwrap();
-            assert_eq!(pipeline.next().unwrap().unwrap(), 0);
-            assert_eq!(pipeline.next().unwrap().unwrap(), 1);
-            let error = pipeline.next().unwrap().unwrap_err();
-            assert!(matches!(&error, Error::Worker { problem, .. } if problem.contains("cursed")), "{error}");
-            assert!(pipeline.next().is_none());
+            for mut pipeline in pipelines(workers, 4, 10, work) {
+                assert_eq!(pipeline.next().unwrap().unwrap(), 0);
+                assert_eq!(pipeline.next().unwrap().unwrap(), 1);
+                let error = pipeline.next().unwrap().unwrap_err();
+                let is_told = matches!(&error, Error::Worker { problem, .. } if problem.contains("cursed"));
+                assert!(is_told, "{error}");
+                assert!(pipeline.next().is_none());
+            }
         }
+    }
+
+    /// The only thread of a pool is who consumes, and must not sleep while it waits.
+    #[test]
+    fn a_pool_of_one_thread_prepares_and_consumes() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let square = |i: usize| Ok(rayon::join(|| i * i, || ()).0);
+        let squares: Vec<usize> =
+            pool.install(|| Pipeline::on_pool(2, 5, 50, square).map(Result::unwrap).collect());
+        assert_eq!(squares, (0..50).map(|i| i * i).collect::<Vec<_>>());
+        let first = pool.install(|| Pipeline::on_pool(2, 5, 50, square).next());
+        assert_eq!(first.unwrap().unwrap(), 0);
     }
 }

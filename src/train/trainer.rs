@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::evaluate::{Evaluation, infer_full, infer_sampled, queue_depth};
+use super::evaluate::Evaluation;
 use super::metrics::argmax_rows;
 use super::on_device::OnDevice;
 use super::parallel::{Parallel, ParallelConfig, average_statistics};
+use super::pipeline::{computing, prepared_ahead, queue_depth};
 use super::prepare::{Batch, BatchInput, HostBatch};
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
-use super::{DataOnDevice, EvalMode, Metric, Pipeline, Preparer, TrainConfig};
+use super::{DataOnDevice, Metric, Pipeline, Preparer, TrainConfig};
 use crate::block::Block;
 use crate::comm::Communicator;
 use crate::coop::{exchange, sum_gradients};
@@ -83,17 +84,17 @@ impl<D: Device> Drop for AbortGuard<D> {
 /// Trains one model on one data set.
 #[derive(Debug)]
 pub struct Trainer<D: Device> {
-    device: D,
-    config: TrainConfig,
-    preparer: Preparer<D::Scalar>,
+    pub(super) device: D,
+    pub(super) config: TrainConfig,
+    pub(super) preparer: Preparer<D::Scalar>,
     /// The model as it is now.
     pub model: Model<D>,
     pub(super) optimizer: Optimizer<D>,
     pub(super) epoch: u64,
     pub(super) best: Option<Best<D>>,
     pub(super) stall: Stall,
-    whole: Option<Batch<D>>,
-    parallel: Option<Arc<Parallel<D>>>,
+    pub(super) whole: Option<Batch<D>>,
+    pub(super) parallel: Option<Arc<Parallel<D>>>,
     on_device: Option<Arc<OnDevice<D>>>,
 }
 
@@ -343,16 +344,21 @@ impl<D: Device> Trainer<D> {
             return Ok(());
         }
         let minibatch = self.minibatches(&self.config.sampler)?;
-        let workers = self.config.workers;
         // Workers also start the copies to the device, beside what it computes.
         let uploads = self.device.beside()?;
-        let mut batches = Pipeline::new(workers, queue_depth(workers), n_batches, move |i| {
+        let work = move |i: usize| {
             let (number, seeds) = epoch.batch(i);
             let host = minibatch(seeds, number)?;
             let (sample_seconds, gather_seconds) = (host.sample_seconds, host.gather_seconds);
             let batch = Batch::from_host(&uploads, host)?;
             Ok(Staged { batch, ready: uploads.record()?, sample_seconds, gather_seconds })
-        })?;
+        };
+        let workers = self.config.workers;
+        let mut batches = match self.parallel {
+            // A worker waits for those of other processing elements, so it needs a thread of its own.
+            Some(_) => Pipeline::new(workers, queue_depth(workers), n_batches, work)?,
+            None => prepared_ahead::<D, _>(workers, n_batches, work)?,
+        };
         // Before the pipeline is left, whose worker may wait for the others: they must hear of a failure here.
         let mut leaving = AbortGuard { parallel: self.parallel.clone(), problem: None };
         let result = self.run_prepared(&mut batches, n_batches, observer, sums);
@@ -387,7 +393,7 @@ impl<D: Device> Trainer<D> {
 
     /// What makes this PE's part of the batch of given seeds and number.
     #[allow(clippy::type_complexity)]
-    fn minibatches(
+    pub(super) fn minibatches(
         &self,
         sampler: &SamplerConfig,
     ) -> Result<Box<dyn Fn(&[u32], u64) -> Result<HostBatch<D::Scalar>> + Send + Sync>> {
@@ -401,7 +407,7 @@ impl<D: Device> Trainer<D> {
     }
 
     /// Class scores of a batch's seeds; with plans collective.
-    fn forward(&self, tape: &Tape<D>, batch: &Batch<D>) -> Result<Var> {
+    pub(super) fn forward(&self, tape: &Tape<D>, batch: &Batch<D>) -> Result<Var> {
         let input = batch.input.on(tape);
         match &self.parallel {
             Some(parallel) if !batch.plans.is_empty() => {
@@ -418,8 +424,7 @@ impl<D: Device> Trainer<D> {
             // Processing elements wait for each other.
             return self.compute_step(batch, index, n_batches, sums);
         }
-        let device = self.device.clone();
-        device.run(|| self.compute_step(batch, index, n_batches, sums))
+        computing::<D, _>(|| self.compute_step(batch, index, n_batches, sums))
     }
 
     fn compute_step(&mut self, batch: &Batch<D>, index: u64, n_batches: u64, sums: &mut Sums) -> Result<()> {
@@ -466,88 +471,7 @@ impl<D: Device> Trainer<D> {
         sums.report.compute_seconds += start.elapsed().as_secs_f64();
         Ok(())
     }
-
-    /// How well the present parameters predict `vertices` (repeats allowed).
-    pub fn evaluate(&self, vertices: &[u32]) -> Result<Evaluation> {
-        if vertices.is_empty() {
-            return Ok(Evaluation::NONE);
-        }
-        let n_classes = self.config.model.n_classes;
-        let labels = self.preparer.labels(vertices)?;
-        let logits = self.predict(vertices)?;
-        Evaluation::new(&logits, n_classes, &labels)
-    }
-
-    /// Logits `[vertices.len(), n_classes]` of the present parameters.
-    pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
-        if self.parallel.is_some() {
-            return self.predict_together(vertices);
-        }
-        let n_classes = self.config.model.n_classes;
-        let (device, workers) = (&self.device, self.config.workers);
-        let batch_size = self.config.batch_size.unwrap_or(vertices.len().max(1));
-        let all = match (self.config.eval, &self.whole) {
-            (EvalMode::Sampled, None) => {
-                let sampler = self.preparer.sampler(self.evaluation_sampler())?;
-                return infer_sampled(
-                    device,
-                    &self.model,
-                    &self.preparer,
-                    &sampler,
-                    vertices,
-                    batch_size,
-                    workers,
-                );
-            }
-            (_, Some(whole)) => {
-                let tape = Tape::inference(device);
-                let logits = self.model.forward(&tape, &whole.blocks, whole.input.on(&tape))?;
-                tape.value(logits).to_vec(device)?
-            }
-            (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,
-        };
-        let row = |&v: &u32| all[v as usize * n_classes..(v as usize + 1) * n_classes].iter().copied();
-        Ok(vertices.iter().flat_map(row).collect())
-    }
 }
-
-/// Predictions by several processing elements.
-impl<D: Device> Trainer<D> {
-    /// The training sampler with other neighbourhoods than those trained on.
-    fn evaluation_sampler(&self) -> SamplerConfig {
-        let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
-        SamplerConfig { seed, ..self.config.sampler.clone() }
-    }
-
-    /// Logits of `vertices` on every PE. Over full neighbourhoods all vertices are one batch, in which cooperating PEs
-    /// compute each vertex once a layer.
-    fn predict_together(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
-        let Some(parallel) = &self.parallel else { return Ok(Vec::new()) };
-        let n_classes = self.config.model.n_classes;
-        let mut sampler = self.evaluation_sampler();
-        let mut batch_size = self.config.batch_size.unwrap_or(usize::MAX);
-        if self.config.eval == EvalMode::Full {
-            sampler.method = Method::Full;
-            sampler.fanouts.0.fill(usize::MAX);
-            sampler.per_relation = false;
-            batch_size = usize::MAX;
-        }
-        let minibatch = self.minibatches(&sampler)?;
-        let (mut ids, mut rows) = (Vec::new(), Vec::new());
-        for (number, seeds) in vertices.chunks(batch_size.max(1)).enumerate() {
-            let host = minibatch(seeds, number as u64)?;
-            ids.extend_from_slice(&host.seeds);
-            let batch = Batch::from_host(&self.device, host)?;
-            let tape = Tape::inference(&self.device);
-            let logits = self.forward(&tape, &batch)?;
-            rows.extend(tape.value(logits).to_vec(&self.device)?);
-        }
-        parallel.gather_rows(vertices, &ids, &rows, n_classes)
-    }
-}
-
-/// Destinations per block of layer-wise inference.
-pub(super) const FULL_CHUNK: usize = 4096;
 
 /// Takes a number that was left open from the data set; what was given must agree with it.
 fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {

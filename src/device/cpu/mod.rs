@@ -88,6 +88,7 @@ impl<S: Scalar> std::fmt::Debug for Cpu<S> {
 }
 
 impl<S: Scalar> Storage for Cpu<S> {
+    const RUNS_ON_POOL: bool = true;
     type Scalar = S;
     type Buffer<T: Element> = CpuBuffer<T>;
     type View<'a, T: Element> = &'a [T];
@@ -164,10 +165,6 @@ impl<S: Scalar> Storage for Cpu<S> {
 
     fn view_mut_len<T: Element>(view: &&mut [T]) -> usize {
         view.len()
-    }
-
-    fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        rayon::scope(|_| work())
     }
 
     fn synchronize(&self) -> Result<()> {
