@@ -152,7 +152,7 @@ impl<S: Scalar> Preparer<S> {
 
     /// Aggregates dense features over a minibatch's first block while it gathers them, if the model asks for it
     /// ([`Model::input_aggregate`](crate::nn::Model::input_aggregate)): the sources' rows, which are the largest matrix
-    /// of a minibatch, are then never written or moved to a device. Not with a cache.
+    /// of a minibatch, are then never written or moved to a device. With a cache, rows are gathered as without this.
     pub fn with_input_aggregate(mut self, aggregate: Option<Aggregate>) -> Self {
         self.aggregate = aggregate;
         self

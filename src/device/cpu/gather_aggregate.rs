@@ -1,7 +1,7 @@
 //! Rows gathered and aggregated in one pass: what a first layer needs of the features, straight from the table of all
 //! vertices' rows.
 //!
-//! The rows of a block's sources are the largest matrix of a minibatch. A layer that is linear in them needs, for each
+//! The rows of a block's sources are the largest matrix of most minibatches. A layer that is linear in them needs, for each
 //! destination, its own row and a weighted sum of its sources' rows: the sources' are read where they lie, and never
 //! written side by side.
 
