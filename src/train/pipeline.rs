@@ -36,7 +36,7 @@ pub(super) fn queue_depth(workers: usize) -> usize {
 
 type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 
-/// An iterator over `work(0), work(1), …, work(n - 1)`, computed ahead by worker threads.
+/// An iterator over `work(0), work(1), …, work(n - 1)`, computed ahead by workers (threads, or jobs of a pool).
 ///
 /// Items come in order whatever the number of workers, and at most `depth` are ready or in the making. After an error
 /// (a panic of `work` is one) the iterator ends. Dropping it stops the workers: each finishes the item it is at, and is
