@@ -1,6 +1,7 @@
 //! What a trainer's model predicts.
 
 use super::evaluate::{Evaluation, infer_full, infer_sampled};
+use super::pipeline::computing;
 use super::prepare::Batch;
 use super::{EvalMode, Trainer};
 use crate::device::{Device, Method};
@@ -45,11 +46,11 @@ impl<D: Device> Trainer<D> {
                     workers,
                 );
             }
-            (_, Some(whole)) => {
+            (_, Some(whole)) => computing::<D, _>(|| {
                 let tape = Tape::inference(device);
                 let logits = self.model.forward(&tape, &whole.blocks, whole.input.on(&tape))?;
-                tape.value(logits).to_vec(device)?
-            }
+                tape.value(logits).to_vec(device)
+            })?,
             (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,
         };
         let row = |&v: &u32| all[v as usize * n_classes..(v as usize + 1) * n_classes].iter().copied();

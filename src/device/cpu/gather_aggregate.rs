@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::gather::widen_row;
-use super::parallel::{ByEdges, Rows, check_csr, check_index, for_parts, vectorized};
+use super::parallel::{ByEdges, Rows, check_csr, check_index, for_parts};
 use super::prefetch::Prefetch;
-use super::spmm::{Terms, entry_weight, row_tile, sum_row};
+use super::spmm::{Terms, each_row, entry_weight, row_tile, sum_row};
 use crate::device::{
     Cpu, Csr, FeatureElement, MatrixMut, Scalar, Weights, Write, check_matrix_length, check_matrix_mut,
     check_no_edge, check_weights,
@@ -55,8 +55,9 @@ impl<S: Scalar> Cpu<S> {
         if a.n_rows > a.n_cols {
             return Err(Error::invalid("n_rows", a.n_rows, format!("at most the {} columns", a.n_cols)));
         }
-        let dim = if own.is_some() { out.cols } else { out.cols / 2 };
-        check_length("columns of out", out.cols, if own.is_some() { dim } else { 2 * dim })?;
+        let parts = if own.is_some() { 1 } else { 2 };
+        let dim = out.cols / parts;
+        check_length("columns of out", out.cols, parts * dim)?;
         check_matrix_length(x.table.len(), x.n_table, dim)?;
         check_index("index", x.index, x.n_table)?;
         let work = ByEdges { indptr: a.indptr, dim };
@@ -88,17 +89,11 @@ struct Pass<'a, E, S: Scalar> {
 impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
     /// Rows `range`. Without `WEIGHTED`, there are no factors that differ within a row.
     fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
-        if out.cols == 0 {
-            return;
-        }
-        let mut partial = Vec::new();
-        vectorized(
+        each_row(
+            range,
+            out,
             #[inline(always)]
-            || {
-                for (t, out) in range.zip(out.data.chunks_exact_mut(out.cols)) {
-                    self.row::<WEIGHTED>(t, out, &mut partial);
-                }
-            },
+            |t, out, partial| self.row::<WEIGHTED>(t, out, partial),
         );
     }
 

@@ -313,17 +313,11 @@ pub(super) struct Product<'a, S> {
 impl<S: Scalar> Product<'_, S> {
     /// Rows `range` of the product. Without `WEIGHTED`, there are no factors that differ within a row.
     pub(super) fn rows<const WEIGHTED: bool>(&self, range: Range<usize>, out: Rows<'_, S>) {
-        if out.cols == 0 {
-            return;
-        }
-        let mut partial = Vec::new();
-        vectorized(
+        each_row(
+            range,
+            out,
             #[inline(always)]
-            || {
-                for (i, row) in range.zip(out.data.chunks_exact_mut(out.cols)) {
-                    self.row::<WEIGHTED>(i, row, &mut partial);
-                }
-            },
+            |i, row, partial| self.row::<WEIGHTED>(i, row, partial),
         );
     }
 
@@ -334,6 +328,28 @@ impl<S: Scalar> Product<'_, S> {
         let terms = WeightedRows::<S, WEIGHTED> { product: self, dim: out.len() };
         sum_row(&terms, entries, out, partial, self.row.map(|row| row[i]), self.write);
     }
+}
+
+/// Calls `compute` on each of the rows `range` and memory for [`sum_row`], compiled for the machine's vectors. Mark it
+/// `#[inline(always)]`.
+#[inline(always)]
+pub(super) fn each_row<S: Scalar>(
+    range: Range<usize>,
+    out: Rows<'_, S>,
+    compute: impl Fn(usize, &mut [S], &mut Vec<S>),
+) {
+    if out.cols == 0 {
+        return;
+    }
+    let mut partial = Vec::new();
+    vectorized(
+        #[inline(always)]
+        || {
+            for (i, row) in range.zip(out.data.chunks_exact_mut(out.cols)) {
+                compute(i, row, &mut partial);
+            }
+        },
+    );
 }
 
 /// The factors that differ within a row, of the entry in column `j` whose weight stands at `position()`.
