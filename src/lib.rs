@@ -1,10 +1,8 @@
 #![doc = include_str!("../README.md")]
-#![deny(missing_docs)]
 
 pub mod array;
 pub mod block;
 pub mod cache;
-pub mod cli;
 pub mod comm;
 pub mod coop;
 pub mod data;

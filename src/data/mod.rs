@@ -17,7 +17,7 @@ mod features;
 mod folder;
 mod info;
 mod load;
-pub(crate) mod npy;
+pub mod npy;
 mod npz;
 mod rmat;
 

@@ -19,18 +19,30 @@ const ALIGNMENT: usize = 64;
 
 /// Element types that data sets use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dtype {
+pub enum Dtype {
+    /// One byte, 0 or 1.
     Bool,
+    /// Unsigned, 1 byte.
     U8,
+    /// Unsigned, 2 bytes; bfloat16 too, where meta.json says so.
     U16,
+    /// Unsigned, 4 bytes.
     U32,
+    /// Unsigned, 8 bytes.
     U64,
+    /// Signed, 1 byte.
     I8,
+    /// Signed, 2 bytes.
     I16,
+    /// Signed, 4 bytes.
     I32,
+    /// Signed, 8 bytes.
     I64,
+    /// Half precision.
     F16,
+    /// Single precision.
     F32,
+    /// Double precision.
     F64,
 }
 
@@ -56,7 +68,8 @@ impl Dtype {
         (name, bytes)
     }
 
-    pub(crate) fn name(self) -> &'static str {
+    /// NumPy's name of it, such as `<f4`.
+    pub fn name(self) -> &'static str {
         self.entry().0
     }
 
@@ -75,7 +88,7 @@ struct Header {
 }
 
 /// An array of a file: in a folder, or a member of an archive.
-pub(crate) struct NpyArray {
+pub struct NpyArray {
     /// The file that messages name.
     path: PathBuf,
     /// The array's name in messages.
@@ -93,7 +106,7 @@ enum Body {
 
 impl NpyArray {
     /// Opens a `.npy` file and reads its header.
-    pub(crate) fn open(path: &Path, name: &str) -> Result<Self> {
+    pub fn open(path: &Path, name: &str) -> Result<Self> {
         let mut file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
         let (header, offset) = read_header(&mut file).map_err(|problem| Error::format(path, problem))?;
         let bytes = file.metadata().map_err(|e| Error::io(path, e))?.len();
@@ -111,7 +124,7 @@ impl NpyArray {
     }
 
     /// Reads the member `name` of the archive at `path`.
-    pub(crate) fn read(path: &Path, name: &str, reader: &mut impl Read) -> Result<Self> {
+    pub fn read(path: &Path, name: &str, reader: &mut impl Read) -> Result<Self> {
         let fail = |problem: String| Error::format(path, format!("array {name}: {problem}"));
         let (header, _) = read_header(reader).map_err(fail)?;
         let expected = header.len * header.dtype.bytes();
@@ -131,21 +144,23 @@ impl NpyArray {
         Ok(NpyArray { path: path.to_owned(), name: name.to_owned(), header, body: Body::Memory(bytes) })
     }
 
-    pub(crate) fn dtype(&self) -> Dtype {
+    /// The element type.
+    pub fn dtype(&self) -> Dtype {
         self.header.dtype
     }
 
-    pub(crate) fn error(&self, problem: impl std::fmt::Display) -> Error {
+    /// An error about this array, which it names.
+    pub fn error(&self, problem: impl std::fmt::Display) -> Error {
         Error::format(&self.path, format!("array {}: {problem}", self.name))
     }
 
     /// The error for a dtype that this array must not have.
-    pub(crate) fn wrong_dtype(&self, expected: &str) -> Error {
+    pub fn wrong_dtype(&self, expected: &str) -> Error {
         self.error(format!("has dtype {}, expected {expected}", self.dtype().name()))
     }
 
-    /// The number of elements, if there is one dimension.
-    pub(crate) fn vector(&self) -> Result<usize> {
+    /// The number of elements. Errors: not one dimension.
+    pub fn vector(&self) -> Result<usize> {
         match self.header.shape[..] {
             [len] => Ok(len),
             _ => Err(self.error(format!("has shape {:?}, expected one dimension", self.header.shape))),
@@ -153,16 +168,19 @@ impl NpyArray {
     }
 
     /// Rows and columns, if there are two dimensions.
-    pub(crate) fn matrix(&self) -> Result<[usize; 2]> {
+    pub fn matrix(&self) -> Result<[usize; 2]> {
         match self.header.shape[..] {
             [rows, cols] => Ok([rows, cols]),
             _ => Err(self.error(format!("has shape {:?}, expected two dimensions", self.header.shape))),
         }
     }
 
-    /// The elements as they lie in the file, mapped if it is a file of its own. `T` must have the dtype's bytes.
-    pub(crate) fn as_stored<T: bytemuck::Pod>(&self) -> Result<Array<T>> {
-        debug_assert_eq!(size_of::<T>(), self.dtype().bytes());
+    /// The elements as they lie in the file, mapped if it is a file of its own. Errors: `T` has other bytes than the
+    /// dtype, or the file cannot be read.
+    pub fn as_stored<T: bytemuck::Pod>(&self) -> Result<Array<T>> {
+        if size_of::<T>() != self.dtype().bytes() {
+            return Err(self.wrong_dtype(&format!("one of {} bytes an element", size_of::<T>())));
+        }
         match &self.body {
             Body::File { offset } if offset.is_multiple_of(align_of::<T>()) => {
                 Array::map(&self.path, *offset, self.header.len)
@@ -212,7 +230,7 @@ impl NpyArray {
     }
 
     /// Offsets: mapped from `u64` and `i64` (a negative one becomes huge, and fails the check of order), else converted.
-    pub(crate) fn offsets(&self) -> Result<Array<u64>> {
+    pub fn offsets(&self) -> Result<Array<u64>> {
         match (self.dtype(), &self.body) {
             (Dtype::U64, _) | (Dtype::I64, Body::File { .. }) => self.as_stored(),
             _ => Ok(self.converted::<u64>()?.into()),
@@ -221,7 +239,7 @@ impl NpyArray {
 
     /// Vertex ids or columns: mapped from `u32` and `i32` (a negative one becomes huge, and fails the check of range),
     /// else converted.
-    pub(crate) fn ids(&self) -> Result<Array<u32>> {
+    pub fn ids(&self) -> Result<Array<u32>> {
         match (self.dtype(), &self.body) {
             (Dtype::U32, _) | (Dtype::I32, Body::File { .. }) => self.as_stored(),
             _ => Ok(self.converted::<u32>()?.into()),
@@ -229,7 +247,7 @@ impl NpyArray {
     }
 
     /// Relations or vertex types: mapped from `u16`, else converted.
-    pub(crate) fn kinds(&self) -> Result<Array<u16>> {
+    pub fn kinds(&self) -> Result<Array<u16>> {
         match self.dtype() {
             Dtype::U16 => self.as_stored(),
             _ => Ok(self.converted::<u16>()?.into()),
@@ -237,7 +255,7 @@ impl NpyArray {
     }
 
     /// Labels: mapped from `i32`, else converted.
-    pub(crate) fn labels(&self) -> Result<Array<i32>> {
+    pub fn labels(&self) -> Result<Array<i32>> {
         match self.dtype() {
             Dtype::I32 => self.as_stored(),
             _ => Ok(self.converted::<i32>()?.into()),
@@ -245,7 +263,7 @@ impl NpyArray {
     }
 
     /// 32-bit floats: mapped from `f32`, converted from `f64` and `f16`.
-    pub(crate) fn floats(&self) -> Result<Array<f32>> {
+    pub fn floats(&self) -> Result<Array<f32>> {
         match self.dtype() {
             Dtype::F32 => self.as_stored(),
             Dtype::F64 => Ok(self.as_stored::<f64>()?.iter().map(|&v| v as f32).collect::<Vec<_>>().into()),
@@ -255,7 +273,7 @@ impl NpyArray {
     }
 
     /// Masks, `[rows, cols]`: nonzero bytes are true.
-    pub(crate) fn bytes(&self) -> Result<Array<u8>> {
+    pub fn bytes(&self) -> Result<Array<u8>> {
         match self.dtype() {
             Dtype::U8 | Dtype::Bool | Dtype::I8 => self.as_stored(),
             _ => Err(self.wrong_dtype("|u1 or |b1")),
@@ -263,7 +281,7 @@ impl NpyArray {
     }
 
     /// The only integer of the array.
-    pub(crate) fn scalar(&self) -> Result<u64> {
+    pub fn scalar(&self) -> Result<u64> {
         match self.converted::<u64>()?[..] {
             [value] => Ok(value),
             _ => Err(self.error(format!("has shape {:?}, expected a single value", self.header.shape))),
@@ -337,7 +355,7 @@ fn parse_header(text: &str) -> Result<Header, String> {
 }
 
 /// Writes a `.npy` file.
-pub(crate) fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
+pub fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
     debug_assert_eq!(size_of::<T>(), dtype.bytes());
     debug_assert_eq!(shape.iter().product::<usize>(), data.len());
     let inner = || -> std::io::Result<()> {

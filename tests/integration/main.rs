@@ -3,8 +3,6 @@
 mod accuracy;
 mod attention;
 mod auc;
-mod bench;
-mod command_line;
 mod common;
 mod cooperation;
 mod cuda;

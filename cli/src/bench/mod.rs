@@ -1,0 +1,285 @@
+//! `cohop bench`
+
+mod attention;
+mod check;
+mod dense;
+mod layers;
+mod measure;
+mod memory;
+mod row;
+mod sampling;
+mod sparse;
+mod training;
+mod workload;
+
+use std::any::Any;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::device::on_device;
+use super::table::Table;
+use super::{Global, output};
+use cohop::device::{Cpu, Device, Storage};
+use cohop::{Error, Result};
+use measure::{Protocol, measure};
+use row::{Amount, Row};
+use workload::{Size, Workload};
+
+/// Measure the kernels on this machine
+///
+/// Every answer is checked before it is timed. Runs during which other processes were busy are replaced, up to three
+/// times as many in all. "of copy" is the share that the bytes moved a second have of those that a plain copy moves, where
+/// rows that are read again count again: it can exceed 100 % where they stay in a cache.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cohop bench
+  cohop bench --only spmm,sddmm --runs 10
+  cohop bench --size M --only sample,train --threads 2 --json
+  cohop bench --device cuda --size M")]
+pub(super) struct BenchArgs {
+    /// A folder with the arrays rowptr, col, x, y, train, batches and etype as .npy files, as
+    /// benches/peers/make_graph.py writes it, instead of a generated graph; or a data set folder, of any size, on which
+    /// sampling and training are measured
+    #[arg(long, value_name = "FOLDER", conflicts_with = "size")]
+    data: Option<PathBuf>,
+    /// The size of the generated graph
+    #[arg(long, value_enum, default_value = "S")]
+    size: Size,
+    /// Only works whose names contain one of these
+    #[arg(long, value_delimiter = ',', value_name = "NAME,NAME,...")]
+    only: Vec<String>,
+    /// Columns of the dense operand of spmm, and, up to 128, of sddmm
+    #[arg(long, value_delimiter = ',', default_value = "64,128,256", value_name = "N,N,...")]
+    widths: Vec<usize>,
+    /// Sample the first so many batches [default: all of them, 100 of a generated graph]
+    #[arg(long, value_name = "N")]
+    batches: Option<usize>,
+    /// Print the names of all works
+    #[arg(long)]
+    list: bool,
+    /// Runs of each work that count
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    runs: usize,
+    /// Runs of each work before those
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    warmup: usize,
+    /// Stop a work after this time, though not before three runs
+    #[arg(long, default_value_t = 60.0, value_name = "S")]
+    max_seconds: f64,
+}
+
+/// All works, and what they are.
+const WORKS: [(&str, &str); 28] = [
+    ("copy", "all threads copy memory"),
+    ("gather", "random rows of a table"),
+    ("gemm_f32", "dense products"),
+    ("transpose", "the graph's edges by source"),
+    ("spmm_sum_fwd", "sum of the neighbours' rows"),
+    ("spmm_sum_bwd", "its gradient"),
+    ("spmm_mean_fwd", "mean of the neighbours' rows"),
+    ("spmm_mean_bwd", "its gradient"),
+    ("spmm_weighted_fwd", "sum with a weight on each edge"),
+    ("spmm_weighted_bwd", "its gradient"),
+    ("spmm_max_fwd", "maximum of the neighbours' rows"),
+    ("spmm_max_bwd", "its gradient"),
+    ("sddmm_dot", "dot product of the rows at an edge's ends"),
+    ("edge_softmax_fwd", "softmax over in-edges, 8 heads"),
+    ("edge_softmax_bwd", "its gradient"),
+    ("gat_fwd", "a GAT layer, 128 to 8 heads of 16"),
+    ("gat_fwd+bwd", "with its gradients"),
+    ("gatv2_fwd", "a GATv2 layer, 128 to 8 heads of 16"),
+    ("gatv2_fwd+bwd", "with its gradients"),
+    ("rgcn_fwd", "an R-GCN layer, 128 to 128"),
+    ("rgcn_fwd+bwd", "with its gradients"),
+    ("sample", "neighbour sampling, fanouts 15, 10, 5"),
+    ("sample_labor0", "LABOR-0 sampling, fanouts 15, 10, 5"),
+    ("train_sage", "training GraphSAGE, 3 layers of 256, fanouts 15, 10, 5"),
+    ("train_gcn", "training GCN likewise"),
+    ("train_sage_on_device", "the same with minibatches made on a GPU"),
+    ("train_sage_graph_on_device", "the same with features in the host's memory"),
+    ("train_gcn_on_device", "the same with minibatches made on a GPU"),
+];
+
+/// What every work is given, and the rows so far.
+struct Bench<'a, D: Device<Scalar = f32>> {
+    device: &'a D,
+    workload: &'a Workload,
+    only: &'a [String],
+    widths: &'a [usize],
+    protocol: Protocol,
+    /// Whether the device's memory is the host's.
+    on_host: bool,
+    /// Bytes that a plain copy reads and writes a second.
+    copy_rate: f64,
+    json: bool,
+    rows: Vec<Row>,
+    bar: ProgressBar,
+}
+
+pub(super) fn run(global: &Global, args: &BenchArgs) -> Result<ExitCode> {
+    if args.list {
+        let mut table = Table::new(2, ["work", "what it is"]);
+        WORKS.iter().for_each(|(work, what)| table.row([*work, *what]));
+        table.print()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for part in &args.only {
+        if part.is_empty() || !WORKS.iter().any(|(work, _)| work.contains(part.as_str())) {
+            let known: Vec<&str> = WORKS.iter().map(|(work, _)| *work).collect();
+            let expected = format!("part of one of {}", known.join(" "));
+            return Err(Error::invalid("--only", part, expected));
+        }
+    }
+    if args.runs == 0 {
+        return Err(Error::invalid("--runs", 0, "at least 1"));
+    }
+    if args.widths.contains(&0) {
+        return Err(Error::invalid("--widths", 0, "at least 1"));
+    }
+    if args.batches == Some(0) {
+        return Err(Error::invalid("--batches", 0, "at least 1"));
+    }
+    on_device!(global.device, f32, device => run_on(&device, global, args))
+}
+
+fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &BenchArgs) -> Result<ExitCode> {
+    let mut workload = match &args.data {
+        Some(folder) => Workload::read(folder, global.seed)?,
+        None => Workload::generate(args.size, global.seed)?,
+    };
+    workload.batches.truncate(args.batches.unwrap_or(usize::MAX));
+    // Without a terminal on stderr indicatif draws nothing.
+    let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let style =
+        ProgressStyle::with_template("{elapsed} {wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let mut bench = Bench {
+        device,
+        workload: &workload,
+        only: &args.only,
+        widths: &args.widths,
+        protocol: Protocol { warmup: args.warmup, runs: args.runs, max_seconds: args.max_seconds },
+        on_host: D::as_host(D::view(&device.upload(&[0.0f32])?)).is_some(),
+        copy_rate: f64::NAN,
+        json: global.json,
+        rows: Vec::new(),
+        bar: ProgressBar::with_draw_target(None, target).with_style(style),
+    };
+    memory::copy(&mut bench)?;
+    if workload.is_in_memory {
+        memory::gather(&mut bench)?;
+        dense::gemm(&mut bench)?;
+        sparse::all(&mut bench)?;
+        attention::edge_softmax(&mut bench)?;
+        layers::all(&mut bench)?;
+    }
+    sampling::all(&mut bench)?;
+    training::all(&mut bench)?;
+    bench.bar.finish_and_clear();
+    if bench.rows.is_empty() {
+        return Err(Error::invalid(
+            "--only",
+            args.only.join(","),
+            "sampling or training, on a data set folder",
+        ));
+    }
+    if !global.json {
+        output::line(device.describe())?;
+        row::print(&bench.rows)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl<D: Device<Scalar = f32>> Bench<'_, D> {
+    /// Whether a work is to be measured.
+    fn wants(&self, work: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| work.contains(part.as_str()))
+    }
+
+    fn wants_any(&self, works: &[&str]) -> bool {
+        works.iter().any(|work| self.wants(work))
+    }
+
+    /// Whether the graph is large enough for works that do not depend on it to have their full size.
+    fn is_full_size(&self) -> bool {
+        self.workload.graph().n_vertices() >= 1 << 16
+    }
+
+    /// A row's size: the graph's name and a parameter.
+    fn size(&self, parameter: impl std::fmt::Display) -> String {
+        format!("{},{parameter}", self.workload.name)
+    }
+
+    /// Times what has no preparation.
+    fn time(
+        &mut self,
+        work: &'static str,
+        size: String,
+        amount: Amount,
+        mut run: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        self.time_with(work, size, amount, || Ok(()), |()| run())
+    }
+
+    /// Times `run` on what `setup`, untimed, has made, and keeps the row.
+    fn time_with<T>(
+        &mut self,
+        work: &'static str,
+        size: String,
+        amount: Amount,
+        mut setup: impl FnMut() -> Result<T>,
+        mut run: impl FnMut(T) -> Result<()>,
+    ) -> Result<()> {
+        self.bar.set_message(format!("{work} {size}"));
+        self.bar.tick();
+        let device = self.device;
+        let ready = || {
+            let made = setup()?;
+            device.synchronize()?;
+            Ok(made)
+        };
+        let mut run = |made| {
+            run(made)?;
+            device.synchronize()
+        };
+        let (times, peak_bytes) = {
+            let mut ready = ready;
+            let before = start_peak(device);
+            run(ready()?)?;
+            let peak_bytes = peak(device).zip(before).map(|(peak, before)| peak.saturating_sub(before));
+            // That was a run before those that count.
+            let warmup = self.protocol.warmup.saturating_sub(1);
+            (measure(Protocol { warmup, ..self.protocol }, ready, run)?, peak_bytes)
+        };
+        let times = times.per_part(amount.parts);
+        let rate = amount.bytes.map(|bytes| bytes / times.median());
+        if work == "copy" {
+            self.copy_rate = rate.unwrap_or(f64::NAN);
+            // The rate is needed for all shares, the row only if it is asked for.
+            if !self.wants(work) {
+                return Ok(());
+            }
+        }
+        let row = Row::new(work, size, &times, &amount, peak_bytes, self.copy_rate, device.describe());
+        if self.json {
+            output::json(&row)?;
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+/// Begins to watch the memory of a device that counts its buffers: the CPU. Returns the bytes of live ones.
+fn start_peak<D: Storage>(device: &D) -> Option<u64> {
+    let cpu = (device as &dyn Any).downcast_ref::<Cpu<f32>>()?;
+    cpu.reset_peak_memory();
+    Some(cpu.memory_statistics().live_bytes)
+}
+
+fn peak<D: Storage>(device: &D) -> Option<u64> {
+    let cpu = (device as &dyn Any).downcast_ref::<Cpu<f32>>()?;
+    Some(cpu.memory_statistics().peak_bytes)
+}

@@ -1,0 +1,98 @@
+//! Sampling of whole batches, as training does it: one a thread on the CPU, one after another on a GPU.
+
+use std::sync::Arc;
+
+use super::Bench;
+use super::check::wrong;
+use super::row::Amount;
+use cohop::Result;
+use cohop::device::{Device, LaborIterations, Method};
+use cohop::graph::Graph;
+use cohop::rng::Kappa;
+use cohop::sample::{Fanouts, MiniBatch, Sampler, SamplerConfig};
+use cohop::train::Pipeline;
+
+/// From the seeds outwards.
+pub(super) const FANOUTS: [usize; 3] = [15, 10, 5];
+pub(super) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
+const LABOR_0: Method =
+    Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
+
+pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
+    for (work, method) in [("sample", NEIGHBOR), ("sample_labor0", LABOR_0)] {
+        // By its whole name: it is part of the other's.
+        if bench.wants(work) {
+            sample(bench, work, method)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn config(method: Method) -> SamplerConfig {
+    let fanouts = Fanouts(FANOUTS.to_vec());
+    SamplerConfig {
+        method,
+        fanouts,
+        per_relation: false,
+        kappa: Kappa::INDEPENDENT,
+        seed: 0,
+        edge_ids: false,
+    }
+}
+
+fn sample<D: Device<Scalar = f32>>(
+    bench: &mut Bench<'_, D>,
+    work: &'static str,
+    method: Method,
+) -> Result<()> {
+    let (device, workload) = (bench.device, bench.workload);
+    let sampler = Arc::new(Sampler::new(config(method))?);
+    let graph = device.load_graph(&workload.dataset.graph)?;
+    let first = sampler.sample(device, &graph, &workload.batches[0], 0)?;
+    check(work, device, workload.graph(), method, &first)?;
+    drop(first);
+
+    let batches = Arc::new(workload.batches.clone());
+    let n_batches = batches.len();
+    let workers = if bench.on_host { rayon::current_num_threads() } else { 0 };
+    let epoch = || -> Result<u64> {
+        let (on, sampler, graph, batches) = (device.clone(), sampler.clone(), graph.clone(), batches.clone());
+        let one = move |i: usize| sampler.sample(&on, &graph, &batches[i], i as u64);
+        let mut sampled = Pipeline::new(workers, 2 * workers + 1, n_batches, one)?;
+        sampled.try_fold(0, |edges, batch| Ok(edges + batch?.n_edges()))
+    };
+    let edges = epoch()? as f64 / n_batches as f64;
+    let amount = Amount { parts: n_batches, edges: Some(edges), ..Amount::new(1.0, "batches/s") };
+    bench.time(work, workload.name.clone(), amount, || epoch().map(drop))
+}
+
+/// Edges are edges of the graph, and rows have as many as the method promises.
+fn check<D: Device>(
+    work: &str,
+    device: &D,
+    graph: &Graph,
+    method: Method,
+    sampled: &MiniBatch<D>,
+) -> Result<()> {
+    let (mut kept, mut promised) = (0, 0);
+    for (block, fanout) in sampled.blocks.iter().rev().zip(FANOUTS) {
+        let csr = block.csr();
+        let (src, indptr) = (device.download(block.src())?, device.download(csr.indptr)?);
+        let indices = device.download(csr.indices)?;
+        for (&t, ends) in src.iter().zip(indptr.windows(2)) {
+            let sources = indices[ends[0] as usize..ends[1] as usize].iter().map(|&i| src[i as usize]);
+            let neighbors = graph.in_neighbors(t);
+            if let Some(s) = sources.clone().find(|s| neighbors.binary_search(s).is_err()) {
+                return wrong(work, format!("an edge {s} -> {t}"), "edges of the graph");
+            }
+            let expected = neighbors.len().min(fanout);
+            if method == NEIGHBOR && sources.len() != expected {
+                return wrong(work, format!("{} in-edges of {t}", sources.len()), expected);
+            }
+            (kept, promised) = (kept + sources.len(), promised + expected);
+        }
+    }
+    // LABOR keeps as many in expectation; its shared variates make a batch's sum spread by some percent.
+    let ratio = kept as f64 / promised.max(1) as f64;
+    if (0.7..1.3).contains(&ratio) { Ok(()) } else { wrong(work, format!("{kept} edges"), promised) }
+}

@@ -1,0 +1,66 @@
+//! `cohop generate`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Global, output};
+use cohop::Result;
+use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
+use cohop::graph::Rmat;
+
+/// Write a random graph with random features, of any size, as a data set folder
+///
+/// An R-MAT graph with the parameters of Graph500: symmetric, without parallel edges, vertex names shuffled. Memory is
+/// bounded: 20 bytes a vertex and --memory.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cohop generate --out rmat20 --scale 20 --edge-factor 12
+  cohop generate --out rmat26 --scale 26 --edge-factor 8 --dim 32 --feature-dtype f16")]
+pub(super) struct GenerateArgs {
+    /// The folder; a data set in it is replaced
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// There are 2^SCALE vertices, at most 2^31
+    #[arg(long, default_value_t = 15, value_name = "SCALE")]
+    scale: u32,
+    /// Edges drawn per vertex, before the reverse ones are added and parallel ones merged
+    #[arg(long, default_value_t = 16.0, value_name = "X")]
+    edge_factor: f64,
+    /// Columns of features, 0 for none
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    dim: usize,
+    /// What features are stored in: f32, f16 or bf16
+    #[arg(long, default_value_t = FeatureDtype::F32, value_name = "DTYPE")]
+    feature_dtype: FeatureDtype,
+    /// Number of classes
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    classes: usize,
+    /// Memory to sort edges in, in MiB
+    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    memory: u64,
+}
+
+pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
+    let graph = Rmat::graph500(args.scale, args.edge_factor, global.seed);
+    let set = RmatData { graph, dim: args.dim, n_classes: args.classes };
+    let bar = if global.quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
+    let style = ProgressStyle::with_template("{msg} [{bar:20}] {elapsed}");
+    let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    set.write(&args.out, args.feature_dtype, args.memory << 20, &mut |what, part| {
+        bar.set_message(what.to_owned());
+        bar.set_position((100.0 * part) as u64);
+    })?;
+    bar.finish_and_clear();
+    // Just written.
+    let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary();
+    if global.json {
+        output::json(&summary)?
+    } else {
+        output::line(summary)?
+    }
+    Ok(ExitCode::SUCCESS)
+}

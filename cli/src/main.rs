@@ -1,0 +1,116 @@
+//! The command line: `cohop train | infer | info | generate | study | bench | gradcheck`.
+//!
+//! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
+//! Exit status: 0 done, 1 the work failed, 2 wrong usage.
+
+mod bench;
+mod device;
+mod generate;
+mod gradcheck;
+mod infer;
+mod info;
+mod output;
+mod plot;
+mod progress;
+mod study;
+mod table;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use cohop::{Error, Result};
+
+/// Cooperative multi-hop: minibatch training of graph neural networks.
+#[derive(Debug, Parser)]
+#[command(name = "cohop", version, about, propagate_version = true, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+struct Global {
+    /// Threads that compute (default: all cores)
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+    /// Where to compute: cpu, cuda, or cuda:1 for the second GPU
+    #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
+    device: device::DeviceName,
+    /// Decides all that is random
+    #[arg(long, global = true, default_value_t = 0, value_name = "S")]
+    seed: u64,
+    /// Print one JSON object a line on stdout, and nothing else there
+    #[arg(long, global = true)]
+    json: bool,
+    /// No progress
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// More messages (-v, -vv)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Train(Box<train::TrainArgs>),
+    Infer(infer::InferArgs),
+    Info(info::InfoArgs),
+    Generate(generate::GenerateArgs),
+    Bench(bench::BenchArgs),
+    Study(Box<study::StudyArgs>),
+    Gradcheck(gradcheck::GradcheckArgs),
+}
+
+fn main() -> ExitCode {
+    // Wrong usage ends the process in here, with status 2.
+    let cli = Cli::parse();
+    start_logging(&cli.global);
+    match run(&cli) {
+        Ok(status) => status,
+        // Whoever read the output has read enough: `cohop train | head`.
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cohop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode> {
+    if let Some(threads) = cli.global.threads {
+        if threads == 0 {
+            return Err(Error::invalid("--threads", 0, "at least 1"));
+        }
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build_global()
+            .map_err(|e| Error::Worker { worker: "the thread pool".to_owned(), problem: e.to_string() })?;
+    }
+    match &cli.command {
+        Command::Train(args) => train::run(&cli.global, args),
+        Command::Infer(args) => infer::run(&cli.global, args),
+        Command::Info(args) => info::run(&cli.global, args),
+        Command::Generate(args) => generate::run(&cli.global, args),
+        Command::Bench(args) => bench::run(&cli.global, args),
+        Command::Study(args) => study::run(&cli.global, args),
+        Command::Gradcheck(args) => gradcheck::run(&cli.global, args),
+    }
+}
+
+fn start_logging(global: &Global) {
+    use tracing_subscriber::EnvFilter;
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => "error",
+        (_, 0) => "warn",
+        (_, 1) => "cohop=info",
+        (_, 2) => "cohop=debug",
+        _ => "cohop=trace",
+    };
+    let filter = EnvFilter::try_from_env("COHOP_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

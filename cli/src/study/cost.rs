@@ -1,0 +1,178 @@
+//! `cohop study cost`
+
+use clap::Args;
+
+use super::modes::Sampling;
+use super::{Bar, Common, json_lines};
+use crate::plot::{Plot, Series};
+use crate::table::Table;
+use crate::{Global, output};
+use cohop::Result;
+use cohop::study::{CostConfig, CostRow, Machine, Mode, ModesConfig, modes, predict, seed_pool, summarize};
+
+/// Predicted time of a training step in both modes
+///
+/// Counts as `cohop study modes` does, and divides the bytes of each stage by the bandwidths of a machine: of device memory
+/// (gamma), between processing elements (alpha), and from storage (beta). Arithmetic and latency are left out.
+#[derive(Debug, Args)]
+pub(super) struct CostArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    sampling: Sampling,
+    /// Machines: 4xA100, 8xA100, 16xV100, 8xH200 (data sheets), this-machine (measured)
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "4xA100,8xA100,16xV100,8xH200",
+        value_name = "NAME,NAME,..."
+    )]
+    machine: Vec<String>,
+    /// Bandwidth of device memory of a processing element, in GB/s, instead of the machine's
+    #[arg(long, value_name = "GB/s")]
+    gamma: Option<f64>,
+    /// Bandwidth between processing elements in one direction, in GB/s
+    #[arg(long, value_name = "GB/s")]
+    alpha: Option<f64>,
+    /// Bandwidth from storage, in GB/s
+    #[arg(long, value_name = "GB/s")]
+    beta: Option<f64>,
+    /// Numbers of processing elements [default: powers of two up to those of the machine]
+    #[arg(long, value_delimiter = ',', value_name = "P,P,...")]
+    pes: Vec<usize>,
+    /// Miss rate of the feature cache (see cohop study kappa)
+    #[arg(long, default_value_t = 1.0, value_name = "RHO")]
+    miss_rate: f64,
+    /// Miss rate in cooperative mode [default: that of --miss-rate]
+    #[arg(long, value_name = "RHO")]
+    cooperative_miss_rate: Option<f64>,
+    /// Bytes of a feature row in storage [default: 4 a column]
+    #[arg(long, value_name = "N")]
+    row_bytes: Option<usize>,
+}
+
+impl CostArgs {
+    fn machine(&self, name: &str) -> Result<Machine> {
+        let mut machine = Machine::preset(name)?;
+        for (given, bandwidth) in [
+            (self.gamma, &mut machine.memory),
+            (self.alpha, &mut machine.interconnect),
+            (self.beta, &mut machine.storage),
+        ] {
+            if let Some(given) = given {
+                *bandwidth = given * 1e9;
+            }
+        }
+        Ok(machine)
+    }
+
+    fn pes(&self, machine: &Machine) -> Vec<usize> {
+        if self.pes.is_empty() {
+            (0..).map(|exponent| 1 << exponent).take_while(|&pes| pes <= machine.n_pes).collect()
+        } else {
+            self.pes.clone()
+        }
+    }
+}
+
+pub(super) fn run(global: &Global, args: &CostArgs) -> Result<()> {
+    let dataset = args.common.load()?;
+    let pool = seed_pool(&dataset);
+    let machines: Vec<Machine> = args.machine.iter().map(|name| args.machine(name)).collect::<Result<_>>()?;
+    let mut pes: Vec<usize> = machines.iter().flat_map(|machine| args.pes(machine)).collect();
+    pes.sort_unstable();
+    pes.dedup();
+    let counting = args.sampling.config(&dataset, &pool, pes, global.seed)?;
+    let configs = machines.into_iter().map(|machine| CostConfig {
+        machine,
+        independent_miss_rate: args.miss_rate,
+        cooperative_miss_rate: args.cooperative_miss_rate.unwrap_or(args.miss_rate),
+        row_bytes: args.row_bytes.unwrap_or(4 * counting.widths[0]),
+        widths: counting.widths.clone(),
+    });
+    let configs: Vec<CostConfig> = configs.collect();
+    configs.iter().try_for_each(CostConfig::check)?;
+    // Counts are the same on all machines.
+    let counts = modes(&dataset.graph, &pool, &counting, &mut Bar::new(global))?;
+    let mut predictions: Vec<Vec<CostRow>> = Vec::with_capacity(configs.len());
+    for config in &configs {
+        let own = args.pes(&config.machine);
+        let rows = counts.iter().filter(|row| own.contains(&row.n_pes)).map(|row| predict(row, config));
+        predictions.push(rows.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect());
+    }
+    args.common.draw(|| plot(&dataset.name, &counting, &predictions))?;
+    if !global.json {
+        return print(&configs, &predictions);
+    }
+    for rows in &predictions {
+        json_lines(rows)?;
+    }
+    Ok(())
+}
+
+fn print(configs: &[CostConfig], predictions: &[Vec<CostRow>]) -> Result<()> {
+    let n_layers = configs.first().map_or(0, |config| config.widths.len() - 1);
+    for (config, rows) in configs.iter().zip(predictions) {
+        let Machine { name, memory, interconnect, storage, shared, .. } = &config.machine;
+        output::line(format_args!(
+            "{name}: gamma {:.0}, alpha {:.0}, beta {:.0} GB/s{}; miss rate {} independent, {} cooperative",
+            memory / 1e9,
+            interconnect / 1e9,
+            storage / 1e9,
+            if *shared { ", shared" } else { "" },
+            config.independent_miss_rate,
+            config.cooperative_miss_rate
+        ))?;
+        let mut head: Vec<String> =
+            ["ms", "P", "sample", "+ exch", "feature", "+ exch"].map(Into::into).into();
+        head.extend((0..n_layers).rev().flat_map(|l| [format!("layer {l}"), "+ exch".to_owned()]));
+        head.extend(["total", "speedup", "c", "c even"].map(Into::into));
+        let mut table = Table::new(1, head);
+        let ms = |seconds: &f64| format!("{:.3}", seconds * 1e3);
+        for row in rows {
+            let stages = &row.stages;
+            let mut cells = vec![row.mode.to_string(), row.n_pes.to_string()];
+            let before = [stages.sample, stages.sample_exchange, stages.feature, stages.feature_exchange];
+            cells.extend(before.iter().map(ms));
+            let layers = stages.layers.iter().zip(&stages.layer_exchanges).rev();
+            cells.extend(layers.flat_map(|(layer, exchange)| [ms(layer), ms(exchange)]));
+            cells.push(ms(&row.seconds));
+            if row.mode == Mode::Cooperative {
+                cells.extend([format!("{:.3}", row.speedup), format!("{:.3}", row.crossing_share)]);
+                cells.push(row.break_even_share.map_or("-".to_owned(), |share| format!("{share:.3}")));
+            }
+            table.row(cells);
+        }
+        table.print()?;
+        let summary = summarize(rows);
+        let slower = summary.slower_from_pes.map_or_else(
+            || "cooperation is slower at none of these P".to_owned(),
+            |pes| format!("cooperation is slower from P = {pes} on, of these"),
+        );
+        let best = summary.best.map_or_else(String::new, |(pes, speedup)| {
+            format!("; its best speedup is {speedup:.3} at P = {pes}")
+        });
+        output::line(format_args!("{slower}{best}\n"))?;
+    }
+    output::line(
+        "layer l has vertices l hops from the seeds as destinations; + exch: of ids, rows, gradients between PEs",
+    )?;
+    output::line(
+        "c: share of source rows that other PEs own; c even: the share at which the speedup would be 1",
+    )
+}
+
+fn plot(data: &str, config: &ModesConfig, predictions: &[Vec<CostRow>]) -> Plot {
+    let series = |rows: &Vec<CostRow>| {
+        let cooperative = rows.iter().filter(|row| row.mode == Mode::Cooperative);
+        let name = rows.first().map(|row| row.machine.clone()).unwrap_or_default();
+        Series { name, points: cooperative.map(|row| (row.n_pes as f64, row.speedup)).collect() }
+    };
+    Plot {
+        title: format!("Predicted speedup of cooperation on {data}, batches of {}", config.batch_size),
+        x_label: "processing elements P".to_owned(),
+        y_label: "speedup over independent".to_owned(),
+        series: predictions.iter().map(series).collect(),
+        even: Some(1.0),
+    }
+}

@@ -1,0 +1,129 @@
+//! `cohop study kappa`
+
+use clap::Args;
+
+use super::{Bar, Common, json_lines};
+use crate::Global;
+use crate::plot::{Plot, Series};
+use crate::table::{Table, count};
+use crate::train::SamplerName;
+use cohop::Result;
+use cohop::cache::Policy;
+use cohop::rng::Kappa;
+use cohop::sample::Fanouts;
+use cohop::study::{self, KappaConfig, KappaRow};
+
+/// Misses of the feature cache against kappa
+///
+/// Samples consecutive training batches and sends the vertices whose features they need through caches. The first pass over
+/// the training vertices fills them and is not counted.
+#[derive(Debug, Args)]
+pub(super) struct KappaArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The samplers to compare
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "neighbor,labor0")]
+    samplers: Vec<SamplerName>,
+    /// Neighbours per layer, from the seeds outwards; full or -1 means all
+    #[arg(long, default_value = "10,10,10", value_name = "K,K,...")]
+    fanouts: Fanouts,
+    /// How many consecutive minibatches are alike: numbers or inf
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,inf", value_name = "N,N,...")]
+    kappas: Vec<Kappa>,
+    /// Capacities of the cache [default: a hundredth, a twentieth and a fifth of the vertices]
+    #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
+    cache_rows: Vec<usize>,
+    /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
+    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    cache_policy: Policy,
+    /// Seeds per minibatch [default: 1024, or all training vertices if they are fewer]
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
+    /// Passes over the training vertices that are counted
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    passes: u64,
+    /// Also train GraphSAGE for so many epochs with each sampler and kappa, and show its validation accuracy
+    #[arg(long, default_value_t = 0, value_name = "EPOCHS")]
+    train: u64,
+}
+
+pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
+    let dataset = args.common.load()?;
+    let n_seeds = study::seed_pool(&dataset).len();
+    let part = |of: usize| (dataset.n_vertices() / of).max(1);
+    let config = KappaConfig {
+        samplers: args.samplers.iter().map(|name| name.method()).collect(),
+        fanouts: args.fanouts.clone(),
+        kappas: args.kappas.clone(),
+        cache_rows: match args.cache_rows.len() {
+            0 => vec![part(100), part(20), part(5)],
+            _ => args.cache_rows.clone(),
+        },
+        policy: args.cache_policy,
+        batch_size: args.batch_size.unwrap_or(n_seeds.min(1024)),
+        passes: args.passes,
+        seed: global.seed,
+        epochs: args.train,
+        ..KappaConfig::default()
+    };
+    let rows = study::kappa(&dataset, &config, &mut Bar::new(global))?;
+    args.common.draw(|| plot(&dataset.name, &config, &rows))?;
+    if global.json { json_lines(&rows) } else { print(&rows) }
+}
+
+fn print(rows: &[KappaRow]) -> Result<()> {
+    let trained = rows.iter().any(|row| row.val_acc.is_some());
+    let mut head = vec!["sampler", "kappa", "cache rows", "accesses", "misses", "miss rate", "misses/seed"];
+    head.extend(trained.then_some("val acc"));
+    let mut table = Table::new(1, head);
+    for row in rows {
+        let mut cells = vec![
+            row.sampler.clone(),
+            row.kappa.to_string(),
+            count(row.cache_rows as f64),
+            count(row.accesses as f64),
+            count(row.misses as f64),
+            format!("{:.4}", row.miss_rate),
+            format!("{:.3}", row.misses_per_seed),
+        ];
+        cells.extend(row.val_acc.map(|accuracy| format!("{accuracy:.4}")));
+        table.row(cells);
+    }
+    table.print()
+}
+
+/// Infinity is drawn at so many times the largest finite κ.
+const PAST_LARGEST: f64 = 8.0;
+
+fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow]) -> Plot {
+    let finite = config.kappas.iter().filter_map(|kappa| match kappa {
+        Kappa::Steps(steps) => Some(steps.get()),
+        Kappa::Infinite => None,
+    });
+    let largest = finite.max().unwrap_or(1) as f64;
+    let x = |kappa: Kappa| match kappa {
+        Kappa::Steps(steps) => steps.get() as f64,
+        Kappa::Infinite => largest * PAST_LARGEST,
+    };
+    let mut series: Vec<Series> = Vec::new();
+    for row in rows {
+        let name = format!("{}, {} rows", row.sampler, row.cache_rows);
+        let point = (x(row.kappa), row.miss_rate);
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { name, points: vec![point] }),
+        }
+    }
+    let infinite = config.kappas.contains(&Kappa::Infinite);
+    let note = if infinite { format!(" (at {}: inf)", largest * PAST_LARGEST) } else { String::new() };
+    Plot {
+        title: format!(
+            "Miss rate of the {} cache on {data}, batches of {}",
+            config.policy, config.batch_size
+        ),
+        x_label: format!("κ{note}"),
+        y_label: "miss rate".to_owned(),
+        series,
+        even: None,
+    }
+}

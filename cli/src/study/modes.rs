@@ -1,0 +1,165 @@
+//! `cohop study modes`
+
+use clap::Args;
+
+use super::{Bar, Common, json_lines};
+use crate::Global;
+use crate::plot::{Plot, Series};
+use crate::table::{Table, bytes, count};
+use crate::train::SamplerName;
+use cohop::data::Dataset;
+use cohop::graph::PartitionMethod;
+use cohop::sample::Fanouts;
+use cohop::study::{self, ModesConfig, ModesRow, Spread, seed_pool};
+use cohop::{Error, Result};
+
+/// What is sampled; also of `cohop study cost`.
+#[derive(Debug, Args)]
+pub(super) struct Sampling {
+    /// How neighbourhoods are sampled
+    #[arg(long, value_enum, default_value_t = SamplerName::Labor0)]
+    sampler: SamplerName,
+    /// Neighbours per layer, from the seeds outwards; full or -1 means all
+    #[arg(long, default_value = "10,10,10", value_name = "K,K,...")]
+    fanouts: Fanouts,
+    /// Seeds of all processing elements together [default: 1024, or all training vertices if they are fewer]
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
+    /// Batches, over which means are taken
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    batches: usize,
+    /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
+    #[arg(long, default_value = "random", value_name = "METHOD")]
+    partition: PartitionMethod,
+    /// Columns of the features [default: those of the data set; without features 128]
+    #[arg(long, value_name = "N")]
+    feature_width: Option<usize>,
+    /// Columns of the hidden layers, all alike or from the first on
+    #[arg(long, value_delimiter = ',', default_value = "256", value_name = "N,N,...")]
+    hidden: Vec<usize>,
+}
+
+impl Sampling {
+    pub(super) fn config(
+        &self,
+        dataset: &Dataset,
+        pool: &[u32],
+        pes: Vec<usize>,
+        seed: u64,
+    ) -> Result<ModesConfig> {
+        let n_hidden = self.fanouts.0.len().saturating_sub(1);
+        let hidden = match &self.hidden[..] {
+            [one] => vec![*one; n_hidden],
+            several if several.len() == n_hidden => several.to_vec(),
+            several => {
+                let expected = format!("one, or {n_hidden}: the layers but the last");
+                return Err(Error::invalid("number of --hidden", several.len(), expected));
+            }
+        };
+        let features = match dataset.features.dim() {
+            0 => 128,
+            dim => dim,
+        };
+        let mut widths = vec![self.feature_width.unwrap_or(features)];
+        widths.extend(hidden);
+        widths.push(dataset.n_classes.max(2));
+        Ok(ModesConfig {
+            sampler: self.sampler.method(),
+            fanouts: self.fanouts.clone(),
+            pes,
+            batch_size: self.batch_size.unwrap_or(pool.len().min(1024)),
+            batches: self.batches,
+            partition: self.partition,
+            widths,
+            seed,
+        })
+    }
+}
+
+/// Independent against cooperative minibatching
+///
+/// Samples the same batches in both modes, with each number of processing elements (threads), and counts per element what
+/// it holds and exchanges; max/mean is how much more the largest has. That cooperating elements hold together what one holds
+/// alone is checked.
+#[derive(Debug, Args)]
+pub(super) struct ModesArgs {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    sampling: Sampling,
+    /// Numbers of processing elements
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16", value_name = "P,P,...")]
+    pes: Vec<usize>,
+}
+
+pub(super) fn run(global: &Global, args: &ModesArgs) -> Result<()> {
+    let dataset = args.common.load()?;
+    let pool = seed_pool(&dataset);
+    let config = args.sampling.config(&dataset, &pool, args.pes.clone(), global.seed)?;
+    let rows = study::modes(&dataset.graph, &pool, &config, &mut Bar::new(global))?;
+    args.common.draw(|| plot(&dataset.name, &config, &rows))?;
+    if global.json { json_lines(&rows) } else { print(&rows) }
+}
+
+fn print(rows: &[ModesRow]) -> Result<()> {
+    let n_layers = rows.first().map_or(0, |row| row.independent.edges.len());
+    let last = format!("|S{n_layers}|");
+    let mut table = Table::new(
+        1,
+        [
+            "per PE",
+            "P",
+            "vertices",
+            "edges",
+            &format!("inputs {last}"),
+            "max/mean",
+            "ids sent",
+            "rows received",
+            "exchanged",
+            "max/mean",
+        ],
+    );
+    for row in rows {
+        for (name, mode) in [("independent", &row.independent), ("cooperative", &row.cooperative)] {
+            let sum = |spreads: &[Spread]| spreads.iter().map(|spread| spread.per_pe).sum::<f64>();
+            table.row([
+                name.to_owned(),
+                row.n_pes.to_string(),
+                count(sum(&mode.vertices)),
+                count(sum(&mode.edges)),
+                count(mode.inputs.per_pe),
+                format!("{:.3}", mode.inputs.imbalance()),
+                count(mode.exchanged_ids.per_pe),
+                count(mode.exchanged_rows.per_pe),
+                bytes(mode.exchanged_bytes.per_pe),
+                format!("{:.3}", mode.exchanged_bytes.imbalance()),
+            ]);
+        }
+        table.row([
+            "ratio".to_owned(),
+            row.n_pes.to_string(),
+            format!("{:.3}", row.vertices_ratio),
+            format!("{:.3}", row.edges_ratio),
+            format!("{:.3}", row.inputs_ratio),
+        ]);
+    }
+    table.print()
+}
+
+fn plot(data: &str, config: &ModesConfig, rows: &[ModesRow]) -> Plot {
+    let series = |name: &str, of: fn(&ModesRow) -> f64| Series {
+        name: name.to_owned(),
+        points: rows.iter().map(|row| (row.n_pes as f64, of(row))).collect(),
+    };
+    Plot {
+        title: format!("Independent over cooperative on {data}, batches of {}", config.batch_size),
+        x_label: "processing elements P".to_owned(),
+        y_label: "ratio".to_owned(),
+        series: vec![
+            series("vertices", |row| row.vertices_ratio),
+            series("edges", |row| row.edges_ratio),
+            series("input rows", |row| row.inputs_ratio),
+        ],
+        even: Some(1.0),
+    }
+}

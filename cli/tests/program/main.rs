@@ -1,0 +1,5 @@
+//! The program as a user runs it.
+
+mod bench;
+mod command_line;
+mod study;

@@ -1,0 +1,75 @@
+//! `cohop study`
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cohop::data::SbmData;
+use cohop::graph::Sbm;
+use serde_json::Value;
+
+use crate::command_line::{cohop, fails, json_lines};
+
+/// A data set of 600 vertices, 60 of them to train on.
+fn small(folder: &Path) {
+    let graph = Sbm { n_vertices: 600, ..SbmData::default().graph };
+    let dataset = SbmData { graph, dim: 4, ..SbmData::default() }.generate().unwrap();
+    Arc::new(dataset).write(folder.join("small")).unwrap();
+}
+
+#[test]
+fn studies_print_tables_and_json_and_draw() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let studies = [
+        ("work", "--batch-sizes 4,16 --batches 2 --fanouts 3,3", 8, "work_per_seed"),
+        (
+            "kappa",
+            "--kappas 1,4,inf --batch-size 16 --fanouts 3,3 --cache-rows 20,90 --train 1",
+            12,
+            "miss_rate",
+        ),
+        ("modes", "--pes 1,3 --batch-size 32 --batches 2 --fanouts 3,3", 2, "inputs_ratio"),
+        ("cost", "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100,8xH200", 8, "speedup"),
+    ];
+    for (study, options, n_rows, key) in studies {
+        let run = |more: &str| cohop(folder.path(), &format!("study {study} --data small {options} {more}"));
+        let rows = json_lines(&run("--json --plot plot.svg"));
+        assert_eq!(rows.len(), n_rows, "{study}");
+        assert!(rows.iter().all(|row| row.get(key).is_some_and(|v| !v.is_null())), "{study}: {rows:?}");
+        let svg = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("sbm") && svg.len() > 2000, "{study}: {svg}");
+        let table = run("--plot plot.png");
+        assert!(table.status.success(), "{}", String::from_utf8_lossy(&table.stderr));
+        let text = String::from_utf8(table.stdout).unwrap();
+        assert!(text.lines().count() > n_rows.min(3), "{study}: {text}");
+        let png = std::fs::read(folder.path().join("plot.png")).unwrap();
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 2000, "{study}: {} bytes", png.len());
+    }
+    // What is printed is what the library counts.
+    let lines = json_lines(&cohop(folder.path(), "study modes --data small --pes 2 --batch-size 32 --json"));
+    let sum =
+        |list: &Value| list.as_array().unwrap().iter().map(|s| s["total"].as_f64().unwrap()).sum::<f64>();
+    let ratio = sum(&lines[0]["independent"]["edges"]) / sum(&lines[0]["cooperative"]["edges"]);
+    assert_eq!(lines[0]["edges_ratio"].as_f64(), Some(ratio));
+}
+
+#[test]
+fn mistakes_end_with_a_message_and_the_right_status() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    fails(&run("study work --data small --batch-sizes 61"), 1, "batch_size is 61");
+    fails(&run("study work --data small --plot a.gif"), 1, ".svg or .png");
+    fails(&run("study work --data small --samplers sideways"), 2, "--samplers");
+    fails(&run("study kappa --data small --samplers walk --kappas 4 --batch-size 8"), 1, "kappa");
+    fails(&run("study kappa --data small --kappas 0"), 2, "--kappas");
+    fails(&run("study modes --data small --pes 0"), 1, "n_pes");
+    fails(&run("study modes --data small --hidden 3,4,5"), 1, "--hidden");
+    fails(&run("study cost --data small --machine abacus"), 1, "8xH200");
+    fails(&run("study cost --data small --miss-rate 2"), 1, "miss rate is 2");
+    fails(&run("study work --device cuda"), 1, "studies count on the host");
+    fails(&run("study"), 2, "Usage");
+    if cfg!(not(feature = "metis")) {
+        fails(&run("study modes --data small --partition metis"), 1, "feature `metis`");
+    }
+}

@@ -1,7 +1,0 @@
-//! The command line of cohop.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    cohop::cli::main()
-}
