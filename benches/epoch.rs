@@ -3,13 +3,14 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use cohop::batch::{Batch, BatchNeeds, BatchSource, HostSampling, Slicer};
 use cohop::data::{Dataset, Features, Split};
 use cohop::device::Cpu;
 use cohop::graph::Rmat;
 use cohop::nn::{ModelConfig, ModelKind};
 use cohop::rng;
 use cohop::sample::{Batches, Fanouts};
-use cohop::train::{Preparer, TrainConfig, Trainer};
+use cohop::train::{TrainConfig, Trainer};
 use criterion::{Criterion, Throughput, criterion_group};
 
 const BATCH: usize = 1024;
@@ -35,13 +36,13 @@ fn config(kind: ModelKind, workers: usize) -> TrainConfig {
 
 fn epoch(c: &mut Criterion) {
     let dataset = dataset();
-    let preparer = Preparer::new(Cpu::<f32>::new(), dataset.clone(), false);
-    let sampler = preparer.sampler(config(ModelKind::Sage, 0).sampler).unwrap();
+    let slicer = Slicer::new(Cpu::<f32>::new(), dataset.clone(), BatchNeeds::default());
+    let source = HostSampling::new(slicer, config(ModelKind::Sage, 0).sampler).unwrap();
     let batches = Batches::new(dataset.train_idx.clone(), BATCH, 0).unwrap();
     let prepare = || {
         let epoch = batches.epoch(0);
         let edges = |(number, seeds): (u64, &[u32])| -> u64 {
-            let batch = preparer.minibatch(&sampler, seeds, number).unwrap();
+            let batch: Batch<Cpu> = source.batch(&Cpu::new(), seeds, number).unwrap();
             batch.blocks.iter().map(|b| b.n_edge() as u64).sum()
         };
         epoch.iter().map(edges).sum::<u64>()

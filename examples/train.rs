@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use cohop::batch::{Batch, BatchSource, HostSampling, Slicer};
 use cohop::data::{Dataset, SbmData, Split};
 use cohop::device::{Cpu, Sample, Storage};
-use cohop::nn::{Model, Optimizer};
+use cohop::nn::{Model, Optimizer, Stack};
 use cohop::sample::{Batches, Sampler};
 use cohop::tape::Tape;
-use cohop::train::{Batch, Preparer, TrainConfig, infer_full};
+use cohop::train::{TrainConfig, infer_full};
 
 fn main() -> cohop::Result<()> {
     // Any graph, features, labels and split will do; these are from the built-in generator.
@@ -23,11 +24,11 @@ fn main() -> cohop::Result<()> {
     let mut config = TrainConfig::default();
     config.model.n_features = dataset.features.dim();
     config.model.n_classes = dataset.n_classes;
-    let mut model = Model::new(&cpu, config.model, 0)?;
+    let mut model = Stack::new(&cpu, &config.model, 0)?;
     let mut optimizer = Optimizer::new(&cpu, config.optimizer, &model.parameters)?;
-    let sampler = Sampler::new(config.sampler)?;
-    let preparer = Preparer::new(cpu.clone(), dataset.clone(), model.needs_degrees())
-        .with_input_aggregate(model.input_aggregate());
+    let sampler = Sampler::new(config.sampler.clone())?;
+    let slicer = Slicer::new(cpu.clone(), dataset.clone(), model.needs());
+    let source = HostSampling::new(slicer.clone(), config.sampler.clone())?;
     println!("{} trainable numbers, on {}", model.parameters.n_trainable(), cpu.describe());
 
     // One batch by hand: what a sampler returns.
@@ -38,9 +39,9 @@ fn main() -> cohop::Result<()> {
     for epoch in 0..10 {
         let mut mean = 0.0;
         for (number, seeds) in batches.epoch(epoch).iter() {
-            let batch = Batch::from_host(&cpu, preparer.minibatch(&sampler, seeds, number)?)?;
+            let batch: Batch<Cpu> = source.batch(&cpu, seeds, number)?;
             let tape = Tape::training(&cpu, number);
-            let logits = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
+            let logits = model.forward(&tape, &batch)?;
             let loss = tape.log_softmax_nll(logits, batch.labels, 1.0 / seeds.len() as f64)?;
             mean += tape.value(loss).item(&cpu)? / batches.per_epoch() as f32;
             let gradients = tape.backward(loss)?;
@@ -48,7 +49,7 @@ fn main() -> cohop::Result<()> {
         }
         println!("epoch {epoch}: loss {mean:.4}");
     }
-    let logits = infer_full(&cpu, &model, &preparer, 4096, 0)?;
+    let logits = infer_full(&cpu, &model, &slicer, 4096, 0)?;
     println!("scores of vertex 0: {:.2?}", &logits[..dataset.n_classes]);
     Ok(())
 }

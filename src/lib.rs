@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod array;
+pub mod batch;
 pub mod block;
 pub mod cache;
 pub mod comm;

@@ -9,17 +9,17 @@ use clap::{Args, ValueEnum};
 use super::device::on_device;
 use super::progress::Progress;
 use super::{Global, output};
+use cohop::batch::DataOnDevice;
 use cohop::cache::Policy;
 use cohop::comm::{Communicator, threads};
+use cohop::coop::Mode;
 use cohop::data::{self, Dataset, FeatureDtype, Features, SbmData};
 use cohop::device::{Device, LaborIterations, Method};
 use cohop::graph::PartitionMethod;
 use cohop::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use cohop::rng::Kappa;
 use cohop::sample::{Fanouts, SamplerConfig};
-use cohop::train::{
-    CacheConfig, DataOnDevice, EvalMode, Metric, Outcome, ParallelConfig, ParallelMode, TrainConfig, Trainer,
-};
+use cohop::train::{CacheConfig, EvalMode, Metric, Outcome, ParallelConfig, TrainConfig, Trainer};
 use cohop::{Error, Result};
 
 /// Train a node classifier
@@ -145,9 +145,10 @@ pub(super) struct TrainArgs {
     /// Make minibatches on the device, which has graph and features in its memory; with `graph` the graph alone
     #[arg(long, value_enum, value_name = "DATA", num_args = 0..=1, default_missing_value = "all")]
     on_device: Option<OnDeviceName>,
-    /// Whether one processing element trains alone, or several share each batch
-    #[arg(long, value_enum, default_value_t = ModeName::Serial)]
-    mode: ModeName,
+    /// Whether one processing element trains alone (serial), each has a minibatch of its share of the seeds
+    /// (independent), or all process one minibatch together (cooperative)
+    #[arg(long, default_value_t = Mode::Serial, value_name = "serial|independent|cooperative")]
+    mode: Mode,
     /// Number of processing elements, with --comm threads or nccl [default: 2 in parallel modes]
     #[arg(long, value_name = "P")]
     pes: Option<usize>,
@@ -171,16 +172,6 @@ enum OnDeviceName {
     All,
     /// Features stay in page-locked host memory, where the gather kernel reads them
     Graph,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ModeName {
-    /// One processing element
-    Serial,
-    /// Each has a minibatch of its share of the seeds
-    Independent,
-    /// All process one minibatch together
-    Cooperative,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -408,18 +399,14 @@ pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
 
 /// How processing elements share batches; `None` if there is one only.
 fn parallel(args: &TrainArgs) -> Result<Option<ParallelConfig>> {
-    let mode = match args.mode {
-        ModeName::Serial => {
-            if args.pes.is_some_and(|pes| pes != 1) || args.comm != CommName::Threads {
-                let expected = "independent or cooperative with --pes or --comm";
-                return Err(Error::invalid("--mode", "serial", expected));
-            }
-            return Ok(None);
+    if args.mode == Mode::Serial {
+        if args.pes.is_some_and(|pes| pes != 1) || args.comm != CommName::Threads {
+            let expected = "independent or cooperative with --pes or --comm";
+            return Err(Error::invalid("--mode", "serial", expected));
         }
-        ModeName::Independent => ParallelMode::Independent,
-        ModeName::Cooperative => ParallelMode::Cooperative,
-    };
-    Ok(Some(ParallelConfig { mode, partition: args.partition }))
+        return Ok(None);
+    }
+    Ok(Some(ParallelConfig { mode: args.mode, partition: args.partition }))
 }
 
 fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &TrainArgs) -> Result<ExitCode> {

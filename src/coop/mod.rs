@@ -8,11 +8,15 @@
 //! Layers know nothing of it: between two of them stands [`exchange`].
 
 mod gradients;
+mod group;
+mod mode;
 mod plan;
 mod sample;
 mod walk;
 
 pub use gradients::sum_gradients;
+pub use group::Group;
+pub use mode::Mode;
 pub use plan::{ExchangePlan, Peers, exchange};
 pub use sample::{CooperativeBatch, CooperativeSampler};
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::input::check_aggregate;
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
 use crate::device::{Activation, Device};
@@ -22,6 +21,7 @@ use crate::tape::{Aggregate, Var};
 pub struct Gcn {
     weight: ParameterId,
     bias: ParameterId,
+    in_dim: usize,
     out_dim: usize,
     aggregate: Aggregate,
 }
@@ -42,6 +42,7 @@ impl Gcn {
         Ok(Gcn {
             weight: parameters.add(device, layer, "weight", [in_dim, out_dim], Initializer::Glorot)?,
             bias: parameters.add(device, layer, "bias", [1, out_dim], Initializer::Constant(0.0))?,
+            in_dim,
             out_dim,
             aggregate,
         })
@@ -58,8 +59,7 @@ impl<D: Device> Layer<D> for Gcn {
     ) -> Result<Var> {
         let tape = pass.tape;
         let (weight, bias) = (pass.parameter(self.weight), pass.parameter(self.bias));
-        if let Input::Aggregated(x, aggregate) = *x {
-            check_aggregate(aggregate, Some(self.aggregate))?;
+        if let Some(x) = x.aggregated(Some(self.aggregate))? {
             return tape.linear(&[(x, weight)], Some(bias), activation);
         }
         let combine = |x: Var| -> Result<Var> {
@@ -71,5 +71,13 @@ impl<D: Device> Layer<D> for Gcn {
         }
         let messages = x.project(pass, block.n_src(), weight, None, None)?;
         tape.add_bias(combine(messages)?, bias, activation)
+    }
+
+    fn needs_degrees(&self) -> bool {
+        self.aggregate == Aggregate::Symmetric
+    }
+
+    fn input_aggregate(&self) -> Option<Aggregate> {
+        (self.in_dim <= self.out_dim).then_some(self.aggregate)
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Aggregator, Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, OneHot, ParameterId,
-    Parameters, Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
+    Aggregator, Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, ParameterId, Parameters,
+    Pass, Rgat, RgatOptions, Rgcn, SageRi, SageRiHead,
 };
+use crate::batch::OneHot;
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::Result;

@@ -1,15 +1,17 @@
-//! What the first layer is given: dense or sparse rows, the vertices' ids, or rows that are aggregated already.
+//! What a layer is given: dense or sparse rows, the vertices' ids, or rows that are aggregated already.
 
 use std::sync::Arc;
 
 use super::{Pass, activate};
+use crate::batch::{BatchInput, OneHot};
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, SparseRows, Tape, Var};
 
-/// Features of a block's sources.
+/// Rows that a layer is given: features of a block's sources, or what the layer before made of them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Input<D: Device> {
     /// `[n_src, dim]` on the tape.
     Dense(Var),
@@ -18,39 +20,58 @@ pub enum Input<D: Device> {
     /// Vertices without features: one-hot rows of their ids, `[n_src, n_vertices]`. A product with a weight is the rows
     /// of the weight that the ids name: a trainable embedding.
     OneHot(OneHot<D>),
-    /// What [`Model::input_aggregate`](super::Model::input_aggregate) asks for, made where the rows were gathered. Of
-    /// an [`Aggregate`] that includes the destination itself: all of it, `[n_dst, dim]`; of another: the destination's
-    /// own row and the aggregate beside it, `[n_dst, 2 · dim]`.
-    Aggregated(Var, Aggregate),
+    /// Rows that the source has aggregated already. Only a layer that asked for it
+    /// ([`Layer::input_aggregate`](super::Layer::input_aggregate)) meets it, and takes it by
+    /// [`aggregated`](Input::aggregated).
+    Aggregated(Aggregated),
 }
 
-/// One-hot rows. Cloning shares them.
-#[derive(Debug)]
-pub struct OneHot<D: Device> {
-    ids: Arc<D::Buffer<u32>>,
-    n_vertices: usize,
-}
-
-impl<D: Device> Clone for OneHot<D> {
-    fn clone(&self) -> Self {
-        OneHot { ids: self.ids.clone(), n_vertices: self.n_vertices }
-    }
-}
-
-impl<D: Device> OneHot<D> {
-    /// A row for each of `ids`, which are global and below `n_vertices`.
-    pub fn new(ids: D::Buffer<u32>, n_vertices: usize) -> Self {
-        OneHot { ids: Arc::new(ids), n_vertices }
-    }
+/// Rows aggregated over the first block, as [`BatchInput::Aggregated`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct Aggregated {
+    rows: Var,
+    aggregate: Aggregate,
 }
 
 impl<D: Device> Input<D> {
-    /// `[n_src, dim]`; of an aggregate as it says.
+    /// A batch's rows, on a tape.
+    pub fn new(tape: &Tape<D>, rows: &BatchInput<D>) -> Self {
+        match rows {
+            BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
+            BatchInput::Sparse(x) => Input::Sparse(x.clone()),
+            BatchInput::OneHot(x) => Input::OneHot(x.clone()),
+            BatchInput::Aggregated(x, aggregate) => {
+                Input::Aggregated(Aggregated { rows: tape.constant(x.clone()), aggregate: *aggregate })
+            }
+        }
+    }
+
+    /// What the source has made of the rows, if it aggregated them, for the layer that takes `aggregate` first of all.
+    /// `None`: the rows are as they were. Errors: rows aggregated in another way.
+    pub fn aggregated(&self, aggregate: Option<Aggregate>) -> Result<Option<Var>> {
+        let Input::Aggregated(x) = self else { return Ok(None) };
+        if aggregate == Some(x.aggregate) {
+            return Ok(Some(x.rows));
+        }
+        let expected = aggregate.map_or("the sources' rows".to_owned(), |needed| format!("{needed:?}"));
+        Err(Error::invalid("input aggregated by", format!("{:?}", x.aggregate), expected))
+    }
+
+    /// `[n_src, dim]`; of an aggregate as [`BatchInput::Aggregated`] says.
     pub fn shape(&self, tape: &Tape<D>) -> [usize; 2] {
         match self {
-            Input::Dense(x) | Input::Aggregated(x, _) => tape.shape(*x),
+            Input::Dense(x) | Input::Aggregated(Aggregated { rows: x, .. }) => tape.shape(*x),
             Input::Sparse(x) => x.shape(),
-            Input::OneHot(x) => [D::len(&x.ids), x.n_vertices],
+            Input::OneHot(x) => x.shape(),
+        }
+    }
+
+    /// The shape that this kind of input has over `block` where rows have `width` columns.
+    pub(super) fn required_shape(&self, block: &Block<D>, width: usize) -> [usize; 2] {
+        match self {
+            Input::Aggregated(x) if x.aggregate.includes_self() => [block.n_dst(), width],
+            Input::Aggregated(_) => [block.n_dst(), 2 * width],
+            _ => [block.n_src(), width],
         }
     }
 
@@ -67,7 +88,9 @@ impl<D: Device> Input<D> {
             Input::Aggregated(..) if p > 0.0 => return Err(aggregated()),
             Input::OneHot(_) => self.clone(),
             // Counted, so that later dropouts are those of a model that is given rows.
-            Input::Aggregated(x, aggregate) => Input::Aggregated(tape.dropout(*x, p, None)?, *aggregate),
+            Input::Aggregated(x) => {
+                Input::Aggregated(Aggregated { rows: tape.dropout(x.rows, p, None)?, ..*x })
+            }
         })
     }
 
@@ -96,7 +119,7 @@ impl<D: Device> Input<D> {
                 finish(tape, tape.prefix(tape.sparse_linear(x, weight)?, rows)?, bias, activation)
             }
             Input::OneHot(x) => {
-                let projected = tape.lookup(weight, &x.ids)?;
+                let projected = tape.lookup(weight, x.ids())?;
                 finish(tape, tape.prefix(projected, rows)?, bias, activation)
             }
             Input::Aggregated(..) => Err(aggregated()),
@@ -116,15 +139,6 @@ impl<D: Device> Input<D> {
 /// The error for an aggregate where rows are needed.
 fn aggregated() -> Error {
     Error::invalid("input", "aggregated", "the sources' rows")
-}
-
-/// `Ok` if an input was aggregated as the layer would do it.
-pub(super) fn check_aggregate(given: Aggregate, needed: Option<Aggregate>) -> Result<()> {
-    if needed == Some(given) {
-        return Ok(());
-    }
-    let expected = needed.map_or("the sources' rows".to_owned(), |needed| format!("{needed:?}"));
-    Err(Error::invalid("input aggregated by", format!("{given:?}"), expected))
 }
 
 /// `f(x + bias)`

@@ -1,5 +1,6 @@
 //! Layers, models and their optimisation.
 
+mod config;
 mod gat;
 mod gcn;
 mod gin;
@@ -13,12 +14,14 @@ mod rgat;
 mod rgcn;
 mod sage;
 mod sage_ri;
+mod stack;
 
+pub use config::{ModelConfig, ModelKind};
 pub use gat::{Gat, Gatv2, Heads};
 pub use gcn::Gcn;
 pub use gin::Gin;
-pub use input::{Input, OneHot};
-pub use model::{Model, ModelConfig, ModelKind};
+pub use input::{Aggregated, Input};
+pub use model::{LayerByLayer, Model};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
 pub use relation_weight::{Decomposition, RelationWeight, Root};
@@ -26,13 +29,14 @@ pub use rgat::{Rgat, RgatOptions};
 pub use rgcn::Rgcn;
 pub use sage::{Aggregator, GraphSage};
 pub use sage_ri::{SageRi, SageRiHead};
+pub use stack::{Between, Stack};
 
 use std::sync::Arc;
 
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::Result;
-use crate::tape::{Tape, Var};
+use crate::tape::{Aggregate, Tape, Var};
 
 /// A graph layer: from the features of a block's sources to those of its destinations.
 pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
@@ -44,6 +48,23 @@ pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
         x: &Input<D>,
         activation: Option<Activation>,
     ) -> Result<Var>;
+
+    /// Whether its blocks must know their sources' in-degrees.
+    fn needs_degrees(&self) -> bool {
+        false
+    }
+
+    /// Whether its blocks must know their edges' numbers in the graph.
+    fn needs_edge_ids(&self) -> bool {
+        false
+    }
+
+    /// What the layer does with dense rows first of all, if it is the same whatever its parameters are and it can take
+    /// the result instead of the rows ([`Input::aggregated`]). `None` where it is not linear in them, or transforming
+    /// first moves fewer bytes.
+    fn input_aggregate(&self) -> Option<Aggregate> {
+        None
+    }
 }
 
 /// `f(x)`, if there is an activation.

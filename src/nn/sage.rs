@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::input::check_aggregate;
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass, activate};
 use crate::block::Block;
 use crate::device::{Activation, Device};
@@ -46,6 +45,7 @@ pub struct GraphSage {
     weight_self: ParameterId,
     weight_neighbor: ParameterId,
     bias: Option<ParameterId>,
+    in_dim: usize,
     out_dim: usize,
     aggregator: Aggregator,
 }
@@ -79,6 +79,7 @@ impl GraphSage {
             weight_self: parameters.add(device, layer, "weight_self", shape, weights)?,
             weight_neighbor: parameters.add(device, layer, "weight_neighbor", shape, weights)?,
             bias: None,
+            in_dim,
             out_dim,
             aggregator: Aggregator::Mean,
         })
@@ -102,8 +103,7 @@ impl GraphSage {
         let tape = pass.tape;
         let (w_self, w_neighbor) = (pass.parameter(self.weight_self), pass.parameter(self.weight_neighbor));
         let bias = self.bias.map(|bias| pass.parameter(bias));
-        if let Input::Aggregated(x, aggregate) = *x {
-            check_aggregate(aggregate, self.aggregator.linear())?;
+        if let Some(x) = x.aggregated(self.aggregator.linear())? {
             return tape.linear(&[(x, tape.stack(&[w_self, w_neighbor])?)], bias, activation);
         }
         let first = match (x, self.aggregator) {
@@ -139,5 +139,9 @@ impl<D: Device> Layer<D> for GraphSage {
         activation: Option<Activation>,
     ) -> Result<Var> {
         self.forward_with_own(pass, block, x, x, activation)
+    }
+
+    fn input_aggregate(&self) -> Option<Aggregate> {
+        self.aggregator.linear().filter(|_| self.in_dim <= self.out_dim)
     }
 }

@@ -87,7 +87,7 @@ impl<D: Device> Layer<D> for SageRi {
                 own.project(pass, block.n_dst(), weight, Some(bias), None)?
             }
             (None, Input::Dense(own)) => own,
-            (None, Input::Sparse(_) | Input::OneHot(_) | Input::Aggregated(..)) => {
+            (None, _) => {
                 let expected = "a layer's output";
                 return Err(crate::Error::invalid("input of a residual layer", "not dense", expected));
             }

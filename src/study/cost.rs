@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Listener, Machine, Mode, ModeRow, ModesConfig, ModesRow, Spread, modes};
+use super::{Listener, Machine, ModeRow, ModesConfig, ModesRow, Spread, modes};
+use crate::coop::Mode;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 

@@ -30,7 +30,7 @@ pub use cost::{CostConfig, CostRow, CostSummary, Stages, cost, predict, summariz
 pub use estimate::{Estimate, Spread};
 pub use kappa::{KappaConfig, KappaRow, kappa};
 pub use machine::{Machine, measure_copy_bandwidth};
-pub use modes::{Mode, ModeRow, ModesConfig, ModesRow, modes};
+pub use modes::{ModeRow, ModesConfig, ModesRow, modes};
 pub use seeds::seed_pool;
 pub use work::{WorkConfig, WorkRow, work};
 

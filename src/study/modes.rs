@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::seeds::{check_not_empty, for_full_batches};
 use super::work::counts;
 use super::{LABOR_0, Listener, Spread};
+use crate::batch::{independent_sampler, seeds_of};
 use crate::comm::{Stage, threads};
 use crate::coop::{CooperativeBatch, CooperativeSampler};
 use crate::device::{Cpu, Method, Sample};
@@ -14,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Partition, PartitionMethod, Shard};
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, Sampler, SamplerConfig};
-use crate::train::{independent_sampler, share_of};
 
 /// What to count.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,25 +50,6 @@ impl Default for ModesConfig {
             widths: vec![128, 256, 256, 16],
             seed: 0,
         }
-    }
-}
-
-/// How PEs share a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Each has a minibatch of its share of the seeds.
-    Independent,
-    /// All process one minibatch together.
-    Cooperative,
-}
-
-impl std::fmt::Display for Mode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Mode::Independent => "independent",
-            Mode::Cooperative => "cooperative",
-        })
     }
 }
 
@@ -209,7 +190,7 @@ fn independent(
         let share = |rank| {
             // Alone, a PE samples what cooperating ones do.
             let config = if n_pes == 1 { sampler.clone() } else { independent_sampler(sampler, rank) };
-            let seeds = &seeds[share_of(seeds.len(), rank, n_pes)];
+            let seeds = &seeds[seeds_of(seeds.len(), rank, n_pes)];
             let (vertices, edges) = counts(&Sampler::new(config)?.sample(&cpu, &loaded, seeds, *number)?);
             let sources = vertices[1..].to_vec();
             Ok(Counts { received: vec![0; edges.len()], sources, vertices, edges, sample_bytes: 0 })
@@ -232,7 +213,7 @@ fn cooperative(
         let own = CooperativeSampler::new(Cpu::new(), shard, communicator.clone(), sampler.clone(), false)?;
         let one = |(number, seeds): &(u64, Vec<u32>)| {
             communicator.reset_statistics();
-            let batch = own.sample(&seeds[share_of(seeds.len(), rank, partition.n_pes())], *number)?;
+            let batch = own.sample(&seeds[seeds_of(seeds.len(), rank, partition.n_pes())], *number)?;
             let sample_bytes = communicator.statistics().stage(Stage::Sample).bytes;
             Ok(Counts::cooperative(&batch, rank, sample_bytes))
         };

@@ -16,6 +16,7 @@ use super::trainer::{Best, Stall, Trainer};
 use crate::data::Dataset;
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
+use crate::nn::Model;
 use crate::tensor::Tensor;
 
 /// Name of the file in a checkpoint folder.
@@ -87,7 +88,7 @@ fn dtype<S: Scalar>() -> Dtype {
     if size_of::<S>() == 8 { Dtype::F64 } else { Dtype::F32 }
 }
 
-impl<D: Device> Trainer<D> {
+impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Writes the whole state of the run to `folder` (made if it is missing). The file is replaced at once: a crash
     /// leaves the old one.
     pub fn save(&self, folder: &Path) -> Result<()> {
@@ -127,51 +128,45 @@ impl<D: Device> Trainer<D> {
         std::fs::rename(&temporary, &path).map_err(|e| Error::io(&path, e))
     }
 
-    /// The run that [`save`](Trainer::save) wrote to `folder`, on the same data set. `adjust` may change what does not
-    /// touch the past, such as the number of epochs or workers.
-    pub fn resume(
-        device: D,
-        dataset: Arc<Dataset>,
-        folder: &Path,
-        adjust: impl FnOnce(&mut TrainConfig),
-    ) -> Result<Self> {
+    /// Brings the run to the state that [`save`](Trainer::save) wrote to `folder`; the model must have the same
+    /// parameters. Errors: a file that cannot be read or is not a checkpoint, parameters of other names or shapes.
+    pub fn load(&mut self, folder: &Path) -> Result<()> {
         let path = path_of(folder);
         let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
         let info = info_of(&path, &bytes)?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| Error::format(&path, e))?;
-        let mut config = info.config;
-        adjust(&mut config);
-        let mut trainer = Trainer::new(device.clone(), dataset, config)?;
+        let device = self.device.clone();
         let load = |name: &str, shape: [usize; 2]| load(&device, &path, &tensors, name, shape);
-        let ids: Vec<_> = trainer.model.parameters.iter().map(|(id, _)| id).collect();
+        let parameters = self.model.parameters_mut();
+        let ids: Vec<_> = parameters.iter().map(|(id, _)| id).collect();
         let mut best_values = Vec::with_capacity(ids.len());
         for id in ids {
             let (name, shape) = {
-                let p = trainer.model.parameters.get(id);
+                let p = parameters.get(id);
                 (p.name.clone(), p.value.shape())
             };
-            trainer.model.parameters.set(id, load(&format!("parameter.{name}"), shape)?)?;
-            for (k, moment) in trainer.optimizer.state[id.index()].iter_mut().enumerate() {
+            parameters.set(id, load(&format!("parameter.{name}"), shape)?)?;
+            for (k, moment) in self.optimizer.state[id.index()].iter_mut().enumerate() {
                 *moment = load(&format!("optimizer.{k}.{name}"), shape)?;
             }
             if info.best.is_some() {
                 best_values.push(load(&format!("best.{name}"), shape)?);
             }
         }
-        trainer.optimizer.step = info.step;
-        trainer.epoch = info.epoch;
-        trainer.stall = info.stall;
-        trainer.best = info.best.map(|b| Best {
+        self.optimizer.step = info.step;
+        self.epoch = info.epoch;
+        self.stall = info.stall;
+        self.best = info.best.map(|b| Best {
             epoch: b.epoch,
             val: Evaluation { loss: b.val_loss, accuracy: b.val_acc, auc: b.val_auc.unwrap_or(f64::NAN) },
             values: best_values,
         });
-        Ok(trainer)
+        Ok(())
     }
 
     fn named_tensors(&self) -> Vec<(String, &Tensor<D>)> {
         let mut named = Vec::new();
-        for (id, p) in self.model.parameters.iter() {
+        for (id, p) in self.model.parameters().iter() {
             named.push((format!("parameter.{}", p.name), &p.value));
             for (k, moment) in self.optimizer.state[id.index()].iter().enumerate() {
                 named.push((format!("optimizer.{k}.{}", p.name), moment));
@@ -181,6 +176,24 @@ impl<D: Device> Trainer<D> {
             }
         }
         named
+    }
+}
+
+impl<D: Device> Trainer<D> {
+    /// The run of a built-in model that [`save`](Trainer::save) wrote to `folder`, on the same data set. `adjust` may
+    /// change what does not touch the past, such as the number of epochs or workers. Errors: as of
+    /// [`load`](Trainer::load) and [`new`](Trainer::new).
+    pub fn resume(
+        device: D,
+        dataset: Arc<Dataset>,
+        folder: &Path,
+        adjust: impl FnOnce(&mut TrainConfig),
+    ) -> Result<Self> {
+        let mut config = read_info(folder)?.config;
+        adjust(&mut config);
+        let mut trainer = Trainer::new(device, dataset, config)?;
+        trainer.load(folder)?;
+        Ok(trainer)
     }
 }
 

@@ -1,11 +1,18 @@
 //! What a training run depends on.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Evaluation;
+use crate::batch::DataOnDevice;
 use crate::cache::Policy;
-use crate::device::Method;
-use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
+use crate::coop::Mode;
+use crate::data::Dataset;
+use crate::device::{Device, Method};
+use crate::error::{Error, Result};
+use crate::graph::PartitionMethod;
+use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig, Stack};
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, SamplerConfig};
 
@@ -39,19 +46,6 @@ impl Metric {
     }
 }
 
-/// What of a data set lies in the device's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DataOnDevice {
-    /// Nothing: minibatches are made on the host.
-    #[default]
-    Nothing,
-    /// The graph. The device reads feature rows from page-locked host memory, which holds a copy of them.
-    Graph,
-    /// Graph and features.
-    All,
-}
-
 /// A cache of feature rows, of each processing element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheConfig {
@@ -59,6 +53,15 @@ pub struct CacheConfig {
     pub policy: Policy,
     /// How many.
     pub rows: usize,
+}
+
+/// How a run is shared between processing elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParallelConfig {
+    /// How they share a batch.
+    pub mode: Mode,
+    /// Who owns which vertex, in cooperative mode.
+    pub partition: PartitionMethod,
 }
 
 /// All that a training run depends on, besides the data set.
@@ -102,6 +105,75 @@ pub struct TrainConfig {
     /// How many batches are prepared at a time, ahead of what is computed: by threads of their own, or on the CPU by
     /// those that compute. Results do not depend on it.
     pub workers: usize,
+}
+
+impl TrainConfig {
+    /// The data set as the run sees it: with rows scaled and inverse relations added, where the configuration says so.
+    pub(super) fn transformed(&self, mut dataset: Arc<Dataset>) -> Result<Arc<Dataset>> {
+        if self.row_normalize {
+            let features = dataset.features.row_normalize()?;
+            dataset = Arc::new(Dataset { features, ..Dataset::clone(&dataset) });
+        }
+        if self.inverse_relations && dataset.graph.edge_type().is_some() {
+            let graph = Arc::new(dataset.graph.add_inverse_relations()?);
+            dataset = Arc::new(Dataset { graph, ..Dataset::clone(&dataset) });
+        }
+        Ok(dataset)
+    }
+
+    /// The built-in model, whose numbers that were left open are taken from the data set.
+    pub(super) fn built_in_model<D: Device>(&mut self, device: &D, dataset: &Dataset) -> Result<Stack<D>> {
+        let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
+        fill(&mut self.model.n_features, dataset.features.dim().max(one_hot), "n_features")?;
+        let n_relations = dataset.graph.n_relations();
+        if self.model.n_relations == 0 {
+            self.model.n_relations = n_relations;
+        }
+        if self.model.n_relations != n_relations {
+            let expected = format!("the {n_relations} of the graph");
+            return Err(Error::invalid("n_relations", self.model.n_relations, expected));
+        }
+        fill(&mut self.model.n_classes, dataset.n_classes, "n_classes")?;
+        self.check(dataset, self.model.n_layers, self.model.n_classes)?;
+        Stack::new(device, &self.model, self.seed)
+    }
+
+    /// `Ok` if the run fits the data set and a model of so many layers and outputs.
+    pub(super) fn check(&self, dataset: &Dataset, n_layers: usize, n_outputs: usize) -> Result<()> {
+        if dataset.train_idx.is_empty() {
+            return Err(Error::invalid("train_idx", "empty", "at least one training vertex"));
+        }
+        if self.batch_size == Some(0) {
+            return Err(Error::invalid("batch_size", 0, "at least 1"));
+        }
+        if self.metric == Metric::Auc && n_outputs != 2 {
+            let classes = format!("auc with a data set of {n_outputs} classes");
+            return Err(Error::invalid("metric", classes, "two classes"));
+        }
+        if self.sampler.fanouts.0.len() != n_layers {
+            let expected = format!("one for each of the model's {n_layers} layers");
+            return Err(Error::invalid("fanouts", &self.sampler.fanouts, expected));
+        }
+        if self.data_on_device != DataOnDevice::Nothing && self.cache.is_some() {
+            return Err(Error::invalid("cache", "given", "none where minibatches are made on the device"));
+        }
+        Ok(())
+    }
+}
+
+/// Takes a number that was left open from the data set; what was given must agree with it.
+fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {
+    if from_data == 0 {
+        let what = if name == "n_classes" { "labels" } else { "vertices" };
+        return Err(Error::invalid(name, 0, format!("at least 1: the data set has no {what}")));
+    }
+    if *value == 0 {
+        *value = from_data;
+    }
+    if *value == from_data {
+        return Ok(());
+    }
+    Err(Error::invalid(name, *value, format!("the data set's {from_data}")))
 }
 
 impl Default for TrainConfig {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Preparer;
+use super::loader::{Loader, telling_others};
 use super::metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 use super::pipeline::{computing, prepared_ahead};
-use super::prepare::{Batch, BatchInput};
+use crate::batch::{BatchSource, Slicer};
 use crate::block::Block;
+use crate::coop::Group;
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
 use crate::nn::{Input, Model};
-use crate::sample::Sampler;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 
@@ -45,76 +45,73 @@ impl Evaluation {
     }
 }
 
-/// Logits `[seeds.len(), n_classes]` over sampled neighbourhoods, in batches of `batch_size`.
-///
-/// Repeated seeds get the same prediction. Batches are prepared ahead by `workers` workers (0: in turn).
-pub fn infer_sampled<D: Device>(
+/// Scores of `vertices` by batches of `source`, of `batch_size` each: `[vertices.len(), n_outputs]`, on every processing
+/// element of the source's group. Repeats in a batch get the same prediction. Batches are prepared ahead by up to
+/// `workers` workers (0: in turn). Errors: a batch size of 0, and those of the source and the model.
+pub fn infer_batches<D: Device>(
     device: &D,
-    model: &Model<D>,
-    preparer: &Preparer<D::Scalar>,
-    sampler: &Sampler,
-    seeds: &[u32],
+    model: &dyn Model<D>,
+    source: &Arc<dyn BatchSource<D>>,
+    vertices: &[u32],
     batch_size: usize,
     workers: usize,
 ) -> Result<Vec<D::Scalar>> {
     if batch_size == 0 {
         return Err(Error::invalid("batch_size", 0, "at least 1"));
     }
-    let n_classes = model.config().n_classes;
-    let mut logits = Vec::with_capacity(seeds.len() * n_classes);
-    let chunks: Vec<Vec<u32>> = seeds.chunks(batch_size).map(<[u32]>::to_vec).collect();
-    let (preparer, sampler) = (preparer.clone(), sampler.clone());
-    let work = move |i: usize| preparer.minibatch(&sampler, &chunks[i], i as u64);
-    for item in prepared_ahead::<D, _>(workers, seeds.len().div_ceil(batch_size), work)? {
-        let mut host = item?;
-        let row = host.seed_row.take();
-        let batch = Batch::from_host(device, host)?;
-        let values = computing::<D, _>(|| {
-            let tape = Tape::inference(device);
-            let out = model.forward(&tape, &batch.blocks, batch.input.on(&tape))?;
-            tape.value(out).to_vec(device)
-        })?;
-        match row {
-            None => logits.extend_from_slice(&values),
-            Some(row) => {
-                for r in row {
-                    let r = r as usize;
-                    logits.extend_from_slice(&values[r * n_classes..(r + 1) * n_classes]);
-                }
-            }
+    let (group, n_outputs) = (source.group(), model.n_outputs());
+    let batches = (0..).zip(vertices.chunks(batch_size).map(<[u32]>::to_vec)).collect();
+    let mut loader = Loader::new(device, source.clone(), workers, batches)?;
+    let (mut ids, mut rows) = (Vec::new(), Vec::with_capacity(vertices.len() * n_outputs));
+    telling_others(&group, || {
+        for batch in &mut loader {
+            let batch = batch?;
+            let values = computing(&group, || {
+                let tape = Tape::inference(device);
+                let scores = model.forward(&tape, &batch)?;
+                tape.value(scores).to_vec(device)
+            })?;
+            let (asked, of_asked) = batch.rows_asked_for(&values, n_outputs);
+            ids.extend(asked);
+            rows.extend(of_asked);
         }
-    }
-    Ok(logits)
+        group.gather_rows(vertices, &ids, rows, n_outputs)
+    })
 }
 
 /// Logits of all vertices, `[n_vertices, n_classes]`, layer by layer over full neighbourhoods: each vertex is computed
 /// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device; for a
-/// model with a head those of all layers.
+/// model with a head those of all layers. Errors: a chunk of 0, a model that is not one layer after the other, and those
+/// of the layers and the device.
 pub fn infer_full<D: Device>(
     device: &D,
-    model: &Model<D>,
-    preparer: &Preparer<D::Scalar>,
+    model: &dyn Model<D>,
+    slicer: &Slicer<D::Scalar>,
     chunk: usize,
     workers: usize,
 ) -> Result<Vec<D::Scalar>> {
     if chunk == 0 {
         return Err(Error::invalid("chunk", 0, "at least 1"));
     }
-    let n = preparer.dataset().n_vertices();
+    let n_layers = model.n_layers();
+    let Some(model) = model.layer_by_layer() else {
+        return Err(Error::invalid("model", "not layer by layer", "one with `Model::layer_by_layer`"));
+    };
+    let n = slicer.dataset().n_vertices();
     // Each layer's activations of all vertices: only the last one's, unless a head wants them all.
     let mut outputs: Vec<Tensor<D>> = Vec::new();
-    for layer in 0..model.n_layers() {
-        let preparer = preparer.clone();
+    for layer in 0..n_layers {
+        let slicer = slicer.clone();
         let work = move |i: usize| {
             let vertices: Vec<u32> = ((i * chunk) as u32..((i + 1) * chunk).min(n) as u32).collect();
-            let block = preparer.full_block(&vertices)?;
-            let rows = if layer == 0 { Some(preparer.input(&block)?) } else { None };
+            let block = slicer.full_block(&vertices)?;
+            let rows = if layer == 0 { Some(slicer.input(&block)?) } else { None };
             Ok((block, rows))
         };
         let out = by_chunks(device, n, chunk, workers, work, |tape, (block, rows)| {
             let block = Arc::new(Block::from_host(device, block)?);
             let input = match (rows, outputs.last()) {
-                (Some(rows), _) => BatchInput::from_host(device, rows)?.on(tape),
+                (Some(rows), _) => Input::new(tape, &rows.to_device(device)?),
                 (None, Some(h)) => Input::Dense(gather(device, h, &block, tape)?),
                 (None, None) => Input::Dense(tape.constant(Tensor::zeros(device, block.n_src(), 0)?)),
             };
@@ -126,15 +123,15 @@ pub fn infer_full<D: Device>(
         outputs.extend(out);
     }
     if model.has_head() && !outputs.is_empty() {
-        let preparer = preparer.clone();
+        let slicer = slicer.clone();
         let work = move |i: usize| {
             let vertices: Vec<u32> = ((i * chunk) as u32..((i + 1) * chunk).min(n) as u32).collect();
-            let rows = preparer.rows(&vertices)?;
+            let rows = slicer.rows(&vertices)?;
             Ok((vertices, rows))
         };
         let logits = by_chunks(device, n, chunk, workers, work, |tape, (vertices, rows)| {
             let index = device.upload(&vertices)?;
-            let mut stages = vec![BatchInput::from_host(device, rows)?.on(tape)];
+            let mut stages = vec![Input::new(tape, &rows.to_device(device)?)];
             for h in &outputs {
                 let mut rows = Tensor::allocate(device, vertices.len(), h.cols())?;
                 device.gather(h.view(), h.rows(), D::view(&index), rows.make_mut(device)?)?;
@@ -161,7 +158,7 @@ fn by_chunks<D: Device, T: Send + 'static>(
     let mut filled = 0;
     for item in prepared_ahead::<D, _>(workers, n.div_ceil(chunk), work)? {
         let item = item?;
-        let h = computing::<D, _>(|| {
+        let h = computing(&Group::<D>::alone(), || {
             let tape = Tape::inference(device);
             compute(&tape, item).map(|h| tape.value(h))
         })?;

@@ -17,22 +17,18 @@
 mod checkpoint;
 mod config;
 mod evaluate;
+mod loader;
 mod metrics;
-mod on_device;
-mod parallel;
 mod pipeline;
 mod predict;
-mod prepare;
 mod report;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
-pub use config::{CacheConfig, DataOnDevice, EvalMode, Metric, TrainConfig};
-pub use evaluate::{Evaluation, infer_full, infer_sampled};
+pub use config::{CacheConfig, EvalMode, Metric, ParallelConfig, TrainConfig};
+pub use evaluate::{Evaluation, infer_batches, infer_full};
+pub use loader::Loader;
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
-pub use parallel::{ParallelConfig, ParallelMode};
-pub(crate) use parallel::{independent_sampler, share_of};
 pub use pipeline::Pipeline;
-pub use prepare::{Batch, BatchInput, HostBatch, HostInput, Preparer};
 pub use report::{EpochReport, Observer, Outcome};
 pub use trainer::Trainer;

@@ -5,13 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::device::Storage;
+use crate::coop::{Group, Mode};
+use crate::device::{Device, Storage};
 use crate::error::{Error, Result, panic_message};
 
-/// Runs `compute`, which calls many kernels of `D` and waits for nobody. Where these run on rayon's current pool, so does
-/// it: a kernel that is called from another thread is handed over, and waited for.
-pub(super) fn computing<D: Storage, R: Send>(compute: impl FnOnce() -> R + Send) -> R {
-    if D::RUNS_ON_POOL { rayon::scope(|_| compute()) } else { compute() }
+/// Runs `compute`, which calls many kernels of `D`. Where these run on rayon's current pool, so does it: a kernel that is
+/// called from another thread is handed over, and waited for. Unless the processing elements of `group` wait for each
+/// other in it, which a thread of the pool must not.
+pub(super) fn computing<D: Device, R: Send>(group: &Group<D>, compute: impl FnOnce() -> R + Send) -> R {
+    if D::RUNS_ON_POOL && group.mode() == Mode::Serial { rayon::scope(|_| compute()) } else { compute() }
 }
 
 /// `n_items` items that `workers` workers prepare for computations on `D`. Where these run on rayon's current pool, so

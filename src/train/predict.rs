@@ -1,94 +1,55 @@
 //! What a trainer's model predicts.
 
-use super::evaluate::{Evaluation, infer_full, infer_sampled};
-use super::pipeline::computing;
-use super::prepare::Batch;
+use super::evaluate::{Evaluation, infer_batches, infer_full};
 use super::{EvalMode, Trainer};
 use crate::device::{Device, Method};
 use crate::error::Result;
+use crate::nn::Model;
 use crate::rng::{self, Purpose};
 use crate::sample::SamplerConfig;
-use crate::tape::Tape;
 
 /// Destinations per block of layer-wise inference.
 const FULL_CHUNK: usize = 4096;
 
-impl<D: Device> Trainer<D> {
-    /// How well the present parameters predict `vertices` (repeats allowed).
+impl<D: Device, M: Model<D>> Trainer<D, M> {
+    /// How well the present parameters predict `vertices` (repeats allowed). Collective where several train together.
+    /// Errors: as of [`predict`](Trainer::predict).
     pub fn evaluate(&self, vertices: &[u32]) -> Result<Evaluation> {
         if vertices.is_empty() {
             return Ok(Evaluation::NONE);
         }
-        let n_classes = self.config.model.n_classes;
-        let labels = self.preparer.labels(vertices)?;
-        let logits = self.predict(vertices)?;
-        Evaluation::new(&logits, n_classes, &labels)
+        let labels = self.slicer.labels(vertices)?;
+        let scores = self.predict(vertices)?;
+        Evaluation::new(&scores, self.model.n_outputs(), &labels)
     }
 
-    /// Logits `[vertices.len(), n_classes]` of the present parameters.
+    /// Scores `[vertices.len(), n_outputs]` of the present parameters, on every processing element. Collective where
+    /// several train together. Errors: a vertex out of range, and those of sampling, communication and the device.
     pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
-        if self.parallel.is_some() {
-            return self.predict_together(vertices);
-        }
-        let n_classes = self.config.model.n_classes;
-        let (device, workers) = (&self.device, self.config.workers);
-        let batch_size = self.config.batch_size.unwrap_or(vertices.len().max(1));
-        let all = match (self.config.eval, &self.whole) {
-            (EvalMode::Sampled, None) => {
-                let sampler = self.preparer.sampler(self.evaluation_sampler())?;
-                return infer_sampled(
-                    device,
-                    &self.model,
-                    &self.preparer,
-                    &sampler,
-                    vertices,
-                    batch_size,
-                    workers,
-                );
-            }
-            (_, Some(whole)) => computing::<D, _>(|| {
-                let tape = Tape::inference(device);
-                let logits = self.model.forward(&tape, &whole.blocks, whole.input.on(&tape))?;
-                tape.value(logits).to_vec(device)
-            })?,
-            (EvalMode::Full, None) => infer_full(device, &self.model, &self.preparer, FULL_CHUNK, workers)?,
-        };
-        let row = |&v: &u32| all[v as usize * n_classes..(v as usize + 1) * n_classes].iter().copied();
-        Ok(vertices.iter().flat_map(row).collect())
-    }
-}
-
-/// Predictions by several processing elements.
-impl<D: Device> Trainer<D> {
-    /// The training sampler with other neighbourhoods than those trained on.
-    fn evaluation_sampler(&self) -> SamplerConfig {
+        let workers = self.config.workers;
+        // Other neighbourhoods than those trained on.
         let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
-        SamplerConfig { seed, ..self.config.sampler.clone() }
-    }
-
-    /// Logits of `vertices` on every PE. Over full neighbourhoods all vertices are one batch, in which cooperating PEs
-    /// compute each vertex once a layer.
-    fn predict_together(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
-        let Some(parallel) = &self.parallel else { return Ok(Vec::new()) };
-        let n_classes = self.config.model.n_classes;
-        let mut sampler = self.evaluation_sampler();
-        let mut batch_size = self.config.batch_size.unwrap_or(usize::MAX);
+        let mut sampler = SamplerConfig { seed, ..self.config.sampler.clone() };
+        let mut batch_size = self.config.batch_size.unwrap_or(vertices.len()).max(1);
         if self.config.eval == EvalMode::Full {
+            if let (Some(slicer), Some(_)) = (self.source.layer_by_layer(), self.model.layer_by_layer()) {
+                let all = infer_full(&self.device, &self.model, slicer, FULL_CHUNK, workers)?;
+                return Ok(self.rows_of(vertices, &all));
+            }
             sampler.method = Method::Full;
             sampler.fanouts.0.fill(usize::MAX);
             sampler.per_relation = false;
-            batch_size = usize::MAX;
+            if self.group.size() > 1 {
+                // In one batch of all of them, cooperating PEs compute each vertex once a layer.
+                batch_size = vertices.len().max(1);
+            }
         }
-        let minibatch = self.minibatches(&sampler)?;
-        let (mut ids, mut rows) = (Vec::new(), Vec::new());
-        for (number, seeds) in vertices.chunks(batch_size.max(1)).enumerate() {
-            let host = minibatch(seeds, number as u64)?;
-            ids.extend_from_slice(&host.seeds);
-            let batch = Batch::from_host(&self.device, host)?;
-            let tape = Tape::inference(&self.device);
-            let logits = self.forward(&tape, &batch)?;
-            rows.extend(tape.value(logits).to_vec(&self.device)?);
-        }
-        parallel.gather_rows(vertices, &ids, &rows, n_classes)
+        let source = self.source.with_sampler(sampler)?;
+        infer_batches(&self.device, &self.model, &source, vertices, batch_size, workers)
+    }
+
+    fn rows_of(&self, vertices: &[u32], all: &[D::Scalar]) -> Vec<D::Scalar> {
+        let n = self.model.n_outputs();
+        vertices.iter().flat_map(|&v| all[v as usize * n..(v as usize + 1) * n].iter().copied()).collect()
     }
 }

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::Trainer;
-use super::prepare::Batch;
+use crate::batch::Batch;
 use crate::device::Device;
 use crate::error::Result;
+use crate::nn::Stack;
 
 /// What happened in an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -71,18 +72,18 @@ pub struct Outcome {
 }
 
 /// Hears of a run's progress. All methods do nothing by default; `()` is an observer.
-pub trait Observer<D: Device> {
+pub trait Observer<D: Device, M = Stack<D>> {
     /// An epoch of `n_batches` begins.
     fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
     /// Batch `index` of the epoch is done; `report` holds the sums so far.
     fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}
     /// An epoch is done; an error ends the run.
-    fn epoch_done(&mut self, _trainer: &Trainer<D>, _report: &EpochReport) -> Result<()> {
+    fn epoch_done(&mut self, _trainer: &Trainer<D, M>, _report: &EpochReport) -> Result<()> {
         Ok(())
     }
 }
 
-impl<D: Device> Observer<D> for () {}
+impl<D: Device, M> Observer<D, M> for () {}
 
 /// Sums over an epoch's batches.
 pub(super) struct Sums {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use cohop::batch::Slicer;
 use cohop::block::Block;
 use cohop::data::{self, Dataset, SbmData};
 use cohop::device::{Cpu, Method};
 use cohop::graph::Sbm;
-use cohop::nn::{Input, Model, ModelConfig, ModelKind, Parameters, Pass, SageRiHead};
+use cohop::nn::{Input, Model, ModelConfig, ModelKind, Parameters, Pass, SageRiHead, Stack};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::tape::{AttentionOptions, Tape};
 use cohop::tensor::Tensor;
-use cohop::train::{Preparer, TrainConfig, Trainer, infer_full};
+use cohop::train::{TrainConfig, Trainer, infer_full};
 
 use crate::common;
 
@@ -95,8 +96,8 @@ fn layer_wise_inference_is_the_model_on_the_whole_graph() {
         trainer.fit(&mut ()).unwrap();
         let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
         let whole = trainer.predict(&all).unwrap();
-        let preparer = Preparer::new(Cpu::new(), dataset.clone(), false);
-        let by_layer = infer_full(trainer.device(), &trainer.model, &preparer, 128, 1).unwrap();
+        let slicer = Slicer::new(Cpu::new(), dataset.clone(), trainer.model.needs());
+        let by_layer = infer_full(trainer.device(), &trainer.model, &slicer, 128, 1).unwrap();
         assert_eq!(whole.len(), by_layer.len());
         for (whole, by_layer) in whole.iter().zip(&by_layer) {
             assert!((whole - by_layer).abs() <= 1e-4 * (1.0 + whole.abs()), "{kind:?}: {whole} {by_layer}");
@@ -222,10 +223,10 @@ fn new_settings_have_defaults() {
     assert!(config.self_loops);
     let device = Cpu::<f32>::new();
     assert!(
-        Model::new(&device, ModelConfig { heads: 0, kind: ModelKind::Gat, ..config.clone() }, 0).is_err()
+        Stack::new(&device, &ModelConfig { heads: 0, kind: ModelKind::Gat, ..config.clone() }, 0).is_err()
     );
     assert!(
-        Model::new(&device, ModelConfig { attention_dropout: 1.0, kind: ModelKind::Gat, ..config }, 0)
+        Stack::new(&device, &ModelConfig { attention_dropout: 1.0, kind: ModelKind::Gat, ..config }, 0)
             .is_err()
     );
 }

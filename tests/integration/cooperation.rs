@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cohop::comm::{Communicator, threads};
+use cohop::coop::Mode;
 use cohop::data::{Dataset, Features, Split};
 use cohop::device::{Cpu, LaborIterations, Method, Scalar, Storage};
 use cohop::graph::{Graph, PartitionMethod, Rmat};
 use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::rng::{self, Purpose};
 use cohop::sample::{Fanouts, SamplerConfig};
-use cohop::train::{EvalMode, ParallelConfig, ParallelMode, TrainConfig, Trainer};
+use cohop::train::{EvalMode, ParallelConfig, TrainConfig, Trainer};
 
 const KINDS: [ModelKind; 9] = [
     ModelKind::Sage,
@@ -66,9 +67,9 @@ fn config(kind: ModelKind) -> TrainConfig {
 }
 
 const COOPERATIVE: ParallelConfig =
-    ParallelConfig { mode: ParallelMode::Cooperative, partition: PartitionMethod::Random };
+    ParallelConfig { mode: Mode::Cooperative, partition: PartitionMethod::Random };
 const INDEPENDENT: ParallelConfig =
-    ParallelConfig { mode: ParallelMode::Independent, partition: PartitionMethod::Random };
+    ParallelConfig { mode: Mode::Independent, partition: PartitionMethod::Random };
 
 /// What a run of some epochs leaves: losses, validation accuracies, and every parameter.
 #[derive(Clone, Debug)]

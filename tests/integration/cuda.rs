@@ -4,12 +4,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use cohop::batch::DataOnDevice;
 use cohop::data::{self, Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, Cuda, Device, LaborIterations, Method};
 use cohop::graph::Sbm;
 use cohop::nn::ModelKind;
 use cohop::sample::Fanouts;
-use cohop::train::{DataOnDevice, TrainConfig, Trainer};
+use cohop::train::{TrainConfig, Trainer};
 
 use crate::common;
 

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use cohop::batch::{Batch, BatchSource, HostSampling, Slicer};
 use cohop::data::{self, Dataset, Features, Split};
 use cohop::device::{Cpu, Method, Storage};
 use cohop::graph::Graph;
-use cohop::nn::{Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig};
+use cohop::nn::{Model, ModelConfig, ModelKind, Optimizer, OptimizerConfig, Stack};
 use cohop::pattern::Pattern;
 use cohop::rng;
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::tape::{Gradient, SparseRows, Tape};
 use cohop::tensor::Tensor;
-use cohop::train::{Batch, EvalMode, Preparer, TrainConfig, Trainer};
+use cohop::train::{EvalMode, TrainConfig, Trainer};
 
 use crate::common;
 
@@ -57,27 +58,25 @@ fn a_step_changes_the_rows_that_the_batch_read_and_no_others() {
         embedding: 8,
         ..TrainConfig::default().model
     };
-    let mut model = Model::new(&cpu, model, 0).unwrap();
+    let mut model = Stack::new(&cpu, &model, 0).unwrap();
     let adam =
         OptimizerConfig::Adam { lr: 0.1, weight_decay: 0.1, decoupled: false, first_layer_only: false };
     let mut optimizer = Optimizer::new(&cpu, adam, &model.parameters).unwrap();
-    let preparer = Preparer::new(cpu.clone(), dataset, false);
+    let slicer = Slicer::new(cpu.clone(), dataset, model.needs());
     let sampler = SamplerConfig {
         method: Method::Neighbor { replace: false, weighted: false },
         fanouts: Fanouts(vec![3, 3]),
         ..TrainConfig::default().sampler
     };
-    let sampler = preparer.sampler(sampler).unwrap();
-    let host = preparer.minibatch(&sampler, &[5, 17, 300, 5], 0).unwrap();
-    let read: Vec<u32> = host.blocks[0].src().to_vec();
-    let labels = host.labels.to_vec();
-    let batch = Batch::from_host(&cpu, host).unwrap();
+    let source = HostSampling::new(slicer, sampler).unwrap();
+    let batch: Batch<Cpu> = source.batch(&cpu, &[5, 17, 300, 5], 0).unwrap();
+    let read: Vec<u32> = batch.blocks[0].src().to_vec();
     let table = model.parameters.find("layers.0.embedding").unwrap();
     let before = model.parameters.get(table).value.to_vec(&cpu).unwrap();
 
     let tape = Tape::training(&cpu, 0);
-    let logits = model.forward(&tape, &batch.blocks, batch.input.on(&tape)).unwrap();
-    let labels = cpu.upload(&labels).unwrap();
+    let logits = model.forward(&tape, &batch).unwrap();
+    let labels = cpu.upload(&batch.labels).unwrap();
     let loss = tape.log_softmax_nll(logits, labels, 1.0).unwrap();
     let gradients = tape.backward(loss).unwrap();
     let Some(Gradient::Rows(rows)) = gradients.get_parameter(table.index()) else {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use cohop::batch::{Batch, BatchInput, BatchNeeds, BatchSource, HostSampling, Slicer};
 use cohop::block::Block;
 use cohop::data::{Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, LaborIterations, Method};
 use cohop::graph::Sbm;
-use cohop::nn::{Input, Model, ModelConfig, ModelKind};
+use cohop::nn::{Model, ModelConfig, ModelKind, Stack};
 use cohop::sample::Fanouts;
 use cohop::tape::{Aggregate, Tape};
 use cohop::tensor::Tensor;
-use cohop::train::{Batch, HostInput, Preparer, TrainConfig, infer_full};
+use cohop::train::{TrainConfig, infer_full};
 
 /// Blocks without weights, with them, and whole.
 const METHODS: [Method; 3] = [
@@ -40,20 +41,19 @@ fn config(dataset: &Dataset, kind: ModelKind) -> ModelConfig {
 /// Scores of a batch, and the gradients of all parameters.
 fn run(
     cpu: &Cpu<f64>,
-    model: &Model<Cpu<f64>>,
-    preparer: &Preparer<f64>,
+    model: &Stack<Cpu<f64>>,
+    slicer: &Slicer<f64>,
     method: Method,
 ) -> (bool, Vec<Vec<f64>>) {
     let mut sampler = TrainConfig::default().sampler;
     (sampler.method, sampler.fanouts) = (method, Fanouts(vec![4, 3]));
-    let sampler = preparer.sampler(sampler).unwrap();
-    let seeds: Vec<u32> = preparer.dataset().train_idx[..60].to_vec();
-    let host = preparer.minibatch(&sampler, &seeds, 5).unwrap();
-    let is_aggregated = matches!(host.input, HostInput::Aggregated(..));
-    assert_eq!(host.loaded.misses, host.blocks[0].n_src() as u64);
-    let batch = Batch::from_host(cpu, host).unwrap();
+    let source = HostSampling::new(slicer.clone(), sampler).unwrap();
+    let seeds: Vec<u32> = slicer.dataset().train_idx[..60].to_vec();
+    let batch: Batch<Cpu<f64>> = source.batch(cpu, &seeds, 5).unwrap();
+    let is_aggregated = batch.input.is_aggregated();
+    assert_eq!(batch.loaded.misses, batch.blocks[0].n_src() as u64);
     let tape = Tape::training(cpu, 1);
-    let logits = model.forward(&tape, &batch.blocks, batch.input.on(&tape)).unwrap();
+    let logits = model.forward(&tape, &batch).unwrap();
     let mut values = vec![tape.value(logits).to_vec(cpu).unwrap()];
     let loss = tape.log_softmax_nll(logits, batch.labels, 1.0 / seeds.len() as f64).unwrap();
     let gradients = tape.backward(loss).unwrap();
@@ -74,9 +74,10 @@ fn scores_and_gradients_are_those_of_the_rows() {
         let dataset = Arc::new(Dataset { features, ..plain.clone() });
         for kind in [ModelKind::Sage, ModelKind::Gcn, ModelKind::GcnMean] {
             for method in METHODS {
-                let model = Model::new(&cpu, config(&dataset, kind), 3).unwrap();
-                let rows = Preparer::new(cpu.clone(), dataset.clone(), model.needs_degrees());
-                let aggregated = rows.clone().with_input_aggregate(model.input_aggregate());
+                let model = Stack::new(&cpu, &config(&dataset, kind), 3).unwrap();
+                let slicer = |needs| Slicer::new(cpu.clone(), dataset.clone(), needs);
+                let aggregated = slicer(model.needs());
+                let rows = slicer(BatchNeeds { input_aggregate: None, ..model.needs() });
                 let (is_aggregated, expected) = run(&cpu, &model, &rows, method);
                 assert!(!is_aggregated);
                 let (is_aggregated, values) = run(&cpu, &model, &aggregated, method);
@@ -110,7 +111,7 @@ fn only_what_is_linear_in_narrow_dense_features_is_asked_for() {
     let cpu = Cpu::<f32>::new();
     let dataset = data();
     let sage = config(&dataset, ModelKind::Sage);
-    let asked = |config: ModelConfig| Model::new(&cpu, config, 0).unwrap().input_aggregate();
+    let asked = |config: ModelConfig| Stack::new(&cpu, &config, 0).unwrap().needs().input_aggregate;
     assert_eq!(asked(sage.clone()), Some(Aggregate::Mean));
     assert_eq!(asked(config(&dataset, ModelKind::Gcn)), Some(Aggregate::Symmetric));
     assert_eq!(asked(config(&dataset, ModelKind::GcnMean)), Some(Aggregate::MeanWithSelf));
@@ -130,10 +131,11 @@ fn an_aggregate_that_does_not_fit_is_an_error() {
     let dim = dataset.features.dim();
     let block = Arc::new(Block::from_csr(&cpu, 3, &[0, 1, 3], &[2, 0, 1]).unwrap());
     let forward = |kind, aggregate, cols| {
-        let model = Model::new(&cpu, ModelConfig { n_layers: 1, ..config(&dataset, kind) }, 0).unwrap();
+        let model = Stack::new(&cpu, &ModelConfig { n_layers: 1, ..config(&dataset, kind) }, 0).unwrap();
         let tape = Tape::inference(&cpu);
-        let rows = tape.constant(Tensor::zeros(&cpu, 2, cols).unwrap());
-        model.forward(&tape, std::slice::from_ref(&block), Input::Aggregated(rows, aggregate)).map(drop)
+        let rows = Tensor::zeros(&cpu, 2, cols).unwrap();
+        let input = BatchInput::Aggregated(rows, aggregate);
+        model.forward(&tape, &Batch::from_blocks(&cpu, vec![block.clone()], input).unwrap()).map(drop)
     };
     forward(ModelKind::Sage, Aggregate::Mean, 2 * dim).unwrap();
     forward(ModelKind::GcnMean, Aggregate::MeanWithSelf, dim).unwrap();

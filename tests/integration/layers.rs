@@ -9,7 +9,9 @@ const FLOORS: &[&[&str]] = &[
     &["graph", "device"],
     &["pattern", "block", "tensor", "tape", "data"],
     &["sample", "comm", "cache"],
-    &["nn", "coop"],
+    &["coop"],
+    &["batch"],
+    &["nn"],
     &["train"],
     &["study"],
 ];

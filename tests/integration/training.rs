@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use cohop::Error;
+use cohop::batch::DataOnDevice;
 use cohop::data::{Dataset, Features, SbmData, Split};
 use cohop::device::{Cpu, Method};
 use cohop::graph::{Graph, Sbm};
 use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::sample::Fanouts;
-use cohop::train::{DataOnDevice, EpochReport, EvalMode, Observer, TrainConfig, Trainer, read_info};
+use cohop::train::{EpochReport, EvalMode, Observer, TrainConfig, Trainer, read_info};
 
 fn dataset() -> Arc<Dataset> {
     dataset_of(1200)

@@ -8,10 +8,11 @@ use super::row::Amount;
 use super::sampling::{FANOUTS, NEIGHBOR, config as sampler_config};
 use super::workload::BATCH;
 use cohop::Result;
+use cohop::batch::DataOnDevice;
 use cohop::data::Dataset;
 use cohop::device::Device;
 use cohop::nn::{ModelConfig, ModelKind, OptimizerConfig};
-use cohop::train::{DataOnDevice, TrainConfig, Trainer};
+use cohop::train::{TrainConfig, Trainer};
 
 const HIDDEN: usize = 256;
 const MAX_BATCHES: usize = 40;

@@ -8,7 +8,8 @@ use crate::plot::{Plot, Series};
 use crate::table::Table;
 use crate::{Global, output};
 use cohop::Result;
-use cohop::study::{CostConfig, CostRow, Machine, Mode, ModesConfig, modes, predict, seed_pool, summarize};
+use cohop::coop::Mode;
+use cohop::study::{CostConfig, CostRow, Machine, ModesConfig, modes, predict, seed_pool, summarize};
 
 /// Predicted time of a training step in both modes
 ///

@@ -1,6 +1,7 @@
 //! The model against numbers worked out by hand.
 
-use crate::study::{CostConfig, Machine, Mode, ModeRow, ModesRow, Spread, Stages, predict, summarize};
+use crate::coop::Mode;
+use crate::study::{CostConfig, Machine, ModeRow, ModesRow, Spread, Stages, predict, summarize};
 
 fn spreads(largest: &[f64]) -> Vec<Spread> {
     largest.iter().map(|&largest| Spread { total: 2.0 * largest, per_pe: largest, largest }).collect()

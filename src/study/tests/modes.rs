@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{METHODS, sampler};
+use crate::batch::seeds_of;
 use crate::comm::{Stage, threads};
 use crate::coop::{CooperativeSampler, Peers};
 use crate::device::{Cpu, Sample};
@@ -11,7 +12,6 @@ use crate::rng::Kappa;
 use crate::sample::{Batches, Fanouts, Sampler};
 use crate::study::{LABOR_0, ModesConfig, NEIGHBOR, Spread, modes};
 use crate::tensor::Tensor;
-use crate::train::share_of;
 
 fn total(spreads: &[Spread]) -> Vec<f64> {
     spreads.iter().map(|spread| spread.total).collect()
@@ -80,7 +80,7 @@ fn bytes_are_those_that_a_communicator_counts() {
         let own = sampler(NEIGHBOR, &config.fanouts, Kappa::INDEPENDENT, config.seed);
         let sampler = CooperativeSampler::new(cpu.clone(), shard, communicator.clone(), own, false)?;
         let seeds = epoch.batch(0).1;
-        let batch = sampler.sample(&seeds[share_of(seeds.len(), communicator.rank(), n_pes)], 0)?;
+        let batch = sampler.sample(&seeds[seeds_of(seeds.len(), communicator.rank(), n_pes)], 0)?;
         let peers = Peers::new(&cpu, communicator.clone());
         // In model order: features, then the outputs of two layers.
         for (plan, (width, stage)) in

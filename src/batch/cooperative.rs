@@ -1,0 +1,131 @@
+//! One batch that several processing elements make and compute together.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::independent::seeds_of;
+use super::{Batch, BatchInput, BatchSource, Exchange, OneHot, Preparation, Slicer};
+use crate::comm::{Communicator, Stage};
+use crate::coop::{CooperativeSampler, ExchangePlan, Group, Peers};
+use crate::device::{Cpu, Device, Scalar, Storage};
+use crate::error::{Error, Result};
+use crate::graph::{Partition, Shard};
+use crate::pattern::Pattern;
+use crate::sample::SamplerConfig;
+use crate::tape::SparseRows;
+
+/// Each processing element (PE) samples and slices what it owns of every batch, on the host (Cooperative Minibatching).
+#[derive(Clone, Debug)]
+pub struct Cooperative<D: Device> {
+    slicer: Slicer<D::Scalar>,
+    shard: Arc<Shard>,
+    sampler: Arc<CooperativeSampler<D::Scalar>>,
+    group: Group<D>,
+    /// Of the workers that prepare batches, beside the steps.
+    preparing: Communicator,
+}
+
+impl<D: Device> Cooperative<D> {
+    /// This PE's source, where `partition` says which vertices it owns. Collective. Errors: a partition for another
+    /// number of PEs or vertices, a communicator that cannot be duplicated, and those of samplers.
+    pub fn new(
+        slicer: Slicer<D::Scalar>,
+        config: SamplerConfig,
+        partition: &Arc<Partition>,
+        group: Group<D>,
+    ) -> Result<Self> {
+        let shard = Arc::new(Shard::new(&slicer.dataset().graph, partition, group.rank())?);
+        let preparing = group.preparing()?.clone();
+        Cooperative::over(slicer, config, shard, group, preparing)
+    }
+
+    fn over(
+        slicer: Slicer<D::Scalar>,
+        config: SamplerConfig,
+        shard: Arc<Shard>,
+        group: Group<D>,
+        preparing: Communicator,
+    ) -> Result<Self> {
+        let (config, degrees) = (slicer.completed(config), slicer.needs().degrees);
+        let sampler =
+            CooperativeSampler::new(slicer.cpu().clone(), shard.clone(), preparing.clone(), config, degrees)?;
+        Ok(Cooperative { slicer, shard, sampler: Arc::new(sampler), group, preparing })
+    }
+
+    fn on_host(&self, seeds: &[u32], number: u64) -> Result<Batch<Cpu<D::Scalar>>> {
+        let start = Instant::now();
+        // Each PE sends a part of the seeds, which all know, to their owners.
+        let share = seeds_of(seeds.len(), self.group.rank(), self.group.size());
+        let sampled = self.sampler.sample(&seeds[share], number)?;
+        let sample_seconds = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        let cpu = self.slicer.cpu();
+        let (owned, loaded) = self.slicer.cached_rows(&sampled.input_vertices)?;
+        let preparing = Peers::new(cpu, self.preparing.clone());
+        let input = fetch(&preparing, &sampled.plans[0], owned, sampled.blocks[0].src())?;
+        let labels = self.slicer.labels(&sampled.seeds)?;
+        let plans = sampled.plans.into_iter().map(Arc::new).collect();
+        // Steps exchange by a communicator of their own, beside the workers that prepare batches.
+        let peers = Peers::new(cpu, self.group.peers()?.communicator().clone());
+        Ok(Batch {
+            blocks: sampled.blocks,
+            input,
+            seeds: sampled.seeds,
+            seed_row: None,
+            labels,
+            exchange: Some(Exchange { peers, plans }),
+            loaded,
+            sample_seconds,
+            gather_seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+impl<D: Device> BatchSource<D> for Cooperative<D> {
+    fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
+        self.on_host(seeds, number)?.to_device(device)
+    }
+
+    fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {
+        let Cooperative { slicer, shard, group, preparing, .. } = self.clone();
+        Ok(Arc::new(Cooperative::over(slicer, sampler, shard, group, preparing)?))
+    }
+
+    fn preparation(&self) -> Preparation {
+        Preparation::Collective
+    }
+
+    fn group(&self) -> Group<D> {
+        self.group.clone()
+    }
+}
+
+/// The feature rows of a PE's sources, from their owners.
+fn fetch<S: Scalar>(
+    peers: &Peers<Cpu<S>>,
+    plan: &ExchangePlan<Cpu<S>>,
+    owned: BatchInput<Cpu<S>>,
+    sources: &[u32],
+) -> Result<BatchInput<Cpu<S>>> {
+    let cpu = peers.host();
+    let (stage, communicator) = (Stage::Feature, peers.communicator());
+    Ok(match owned {
+        BatchInput::Dense(x) => BatchInput::Dense(plan.fetch(cpu, peers, stage, &x)?),
+        BatchInput::Sparse(x) => {
+            let (indptr, indices, values, names) = x.parts();
+            let (needed, indices) = plan.fetch_lists(communicator, stage, (indptr, indices))?;
+            let (_, values) = plan.fetch_lists(communicator, stage, (indptr, values))?;
+            let (_, names) = plan.fetch_lists(communicator, stage, (indptr, names))?;
+            let pattern = Pattern::from_host(cpu, x.shape()[1], &needed, &indices)?;
+            BatchInput::Sparse(SparseRows::new(pattern, cpu.upload(&values)?, cpu.upload(&names)?)?)
+        }
+        // Embeddings are parameters, which every PE has.
+        BatchInput::OneHot(x) => {
+            let n_vertices = x.shape()[1];
+            BatchInput::OneHot(OneHot::new(cpu.upload(sources)?, n_vertices))
+        }
+        BatchInput::Aggregated(..) => {
+            return Err(Error::invalid("input", "aggregated", "the rows that a processing element owns"));
+        }
+    })
+}

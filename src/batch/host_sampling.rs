@@ -1,0 +1,65 @@
+//! Batches that are sampled and sliced on the host, and moved to the device.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Batch, BatchSource, Preparation, Slicer};
+use crate::device::{Cpu, Device, Sample, Scalar};
+use crate::error::Result;
+use crate::sample::{Sampler, SamplerConfig};
+
+/// Samples and slices on the host (SALIENT's batch preparation).
+#[derive(Clone, Debug)]
+pub struct HostSampling<S: Scalar> {
+    slicer: Slicer<S>,
+    sampler: Sampler,
+}
+
+impl<S: Scalar> HostSampling<S> {
+    /// A source of batches of the slicer's data set. Errors: as of [`Sampler::new`].
+    pub fn new(slicer: Slicer<S>, config: SamplerConfig) -> Result<Self> {
+        Ok(HostSampling { sampler: slicer.sampler(config)?, slicer })
+    }
+
+    /// The batch in host memory.
+    fn on_host(&self, seeds: &[u32], number: u64) -> Result<Batch<Cpu<S>>> {
+        let start = Instant::now();
+        let cpu = self.slicer.cpu();
+        let graph = cpu.load_graph(&self.slicer.dataset().graph)?;
+        let sampled = self.sampler.sample(cpu, &graph, seeds, number)?;
+        let sample_seconds = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        // A sampler has at least one layer.
+        let (input, loaded) = self.slicer.cached_input(&sampled.blocks[0])?;
+        let labels = self.slicer.labels(&sampled.seeds)?;
+        Ok(Batch {
+            blocks: sampled.blocks,
+            input,
+            seeds: sampled.seeds,
+            seed_row: sampled.seed_row,
+            labels,
+            exchange: None,
+            loaded,
+            sample_seconds,
+            gather_seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+impl<D: Device> BatchSource<D> for HostSampling<D::Scalar> {
+    fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
+        self.on_host(seeds, number)?.to_device(device)
+    }
+
+    fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {
+        Ok(Arc::new(HostSampling::new(self.slicer.clone(), sampler)?))
+    }
+
+    fn preparation(&self) -> Preparation {
+        if self.slicer.has_cache() { Preparation::InOrder } else { Preparation::AnyOrder }
+    }
+
+    fn layer_by_layer(&self) -> Option<&Slicer<D::Scalar>> {
+        Some(&self.slicer)
+    }
+}

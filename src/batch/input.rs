@@ -1,0 +1,91 @@
+//! Feature rows of a batch.
+
+use std::sync::Arc;
+
+use crate::device::{Cpu, Device, Scalar};
+use crate::error::Result;
+use crate::tape::{Aggregate, SparseRows};
+use crate::tensor::Tensor;
+
+/// Feature rows of the first block's sources, on a device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum BatchInput<D: Device> {
+    /// `[n_src, dim]`
+    Dense(Tensor<D>),
+    /// `[n_src, dim]`
+    Sparse(SparseRows<D>),
+    /// No features: the vertices' ids stand in, one-hot.
+    OneHot(OneHot<D>),
+    /// What [`BatchNeeds::input_aggregate`](super::BatchNeeds::input_aggregate) asked for, made while the rows were
+    /// gathered. Of an [`Aggregate`] that includes the destination itself: all of it, `[n_dst, dim]`; of another: the
+    /// destination's own row and the aggregate beside it, `[n_dst, 2 · dim]`.
+    Aggregated(Tensor<D>, Aggregate),
+}
+
+/// One-hot rows of vertex ids. Cloning shares them.
+#[derive(Debug)]
+pub struct OneHot<D: Device> {
+    ids: Arc<D::Buffer<u32>>,
+    n_vertices: usize,
+}
+
+impl<D: Device> Clone for OneHot<D> {
+    fn clone(&self) -> Self {
+        OneHot { ids: self.ids.clone(), n_vertices: self.n_vertices }
+    }
+}
+
+impl<D: Device> OneHot<D> {
+    /// A row for each of `ids`, which are global and below `n_vertices`.
+    pub fn new(ids: D::Buffer<u32>, n_vertices: usize) -> Self {
+        OneHot { ids: Arc::new(ids), n_vertices }
+    }
+
+    /// `[n_rows]`: the vertices' ids.
+    pub fn ids(&self) -> &Arc<D::Buffer<u32>> {
+        &self.ids
+    }
+
+    /// `[n_rows, n_vertices]`
+    pub fn shape(&self) -> [usize; 2] {
+        [D::len(&self.ids), self.n_vertices]
+    }
+}
+
+impl<D: Device> BatchInput<D> {
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        match self {
+            BatchInput::Dense(x) | BatchInput::Aggregated(x, _) => x.rows(),
+            BatchInput::Sparse(x) => x.shape()[0],
+            BatchInput::OneHot(x) => x.shape()[0],
+        }
+    }
+
+    /// Whether there is a row for each destination of the first block, instead of each source.
+    pub fn is_aggregated(&self) -> bool {
+        matches!(self, BatchInput::Aggregated(..))
+    }
+}
+
+impl<S: Scalar> BatchInput<Cpu<S>> {
+    /// Moves rows that were made on the host to `device` (on the CPU: the same memory, unless it is shared). Errors:
+    /// those of the device.
+    pub fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<BatchInput<D>> {
+        Ok(match self {
+            BatchInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
+            BatchInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
+            BatchInput::Aggregated(x, aggregate) => {
+                BatchInput::Aggregated(Tensor::from_host(device, x)?, aggregate)
+            }
+            BatchInput::OneHot(OneHot { ids, n_vertices }) => {
+                let ids = match Arc::try_unwrap(ids) {
+                    Ok(ids) => device.adopt(ids)?,
+                    Err(shared) => device.upload(&shared)?,
+                };
+                BatchInput::OneHot(OneHot::new(ids, n_vertices))
+            }
+        })
+    }
+}

@@ -1,0 +1,174 @@
+//! Minibatches, and where they come from.
+//!
+//! A [`Batch`] holds all that a model needs for a step: sampled blocks, rows of features, labels. A [`BatchSource`] makes
+//! one of seed vertices and a batch number. There are five sources:
+//!
+//! * [`WholeGraph`]: one batch of all vertices and edges, made once;
+//! * [`HostSampling`]: sampled and sliced on the host, by workers that are ahead of the device;
+//! * [`DeviceSampling`]: sampled and sliced by the device itself;
+//! * [`Independent`]: each processing element has a batch of its share of the seeds, from a source of its own;
+//! * [`Cooperative`]: all processing elements make and compute one batch together.
+//!
+//! A source of one's own implements the trait; a trainer takes it as it takes these.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use cohop::batch::{BatchNeeds, BatchSource, HostSampling, Slicer};
+//! use cohop::{data, device::Cpu, sample::SamplerConfig};
+//! # fn main() -> cohop::Result<()> {
+//! let cpu = Cpu::<f32>::new();
+//! let dataset = Arc::new(data::load("sbm")?);
+//! let slicer = Slicer::new(cpu.clone(), dataset.clone(), BatchNeeds::default());
+//! let source = HostSampling::new(slicer, SamplerConfig::default())?;
+//! let batch = source.batch(&cpu, &dataset.train_idx[..16], 0)?;
+//! assert_eq!(batch.blocks.len(), 2);
+//! assert_eq!(batch.blocks[1].n_dst(), 16);
+//! # Ok(())
+//! # }
+//! ```
+
+mod cooperative;
+mod device_sampling;
+mod host_sampling;
+mod independent;
+mod input;
+mod slicer;
+mod source;
+mod whole_graph;
+
+use std::sync::Arc;
+
+use crate::block::Block;
+use crate::cache::Counts;
+use crate::coop::{ExchangePlan, Peers, exchange};
+use crate::device::{Cpu, CpuBuffer, Device, IGNORED, Storage};
+use crate::error::{Error, Result, check_length};
+use crate::tape::{Tape, Var};
+
+pub use cooperative::Cooperative;
+pub use device_sampling::{DataOnDevice, DeviceSampling};
+pub use host_sampling::HostSampling;
+pub use independent::Independent;
+pub(crate) use independent::{independent_sampler, seeds_of};
+pub use input::{BatchInput, OneHot};
+pub use slicer::{BatchNeeds, Slicer};
+pub use source::{BatchSource, Preparation};
+pub use whole_graph::WholeGraph;
+
+/// A minibatch on a device; on the host it is a `Batch<Cpu<S>>`, which [`to_device`](Batch::to_device) moves.
+///
+/// Where several processing elements (PEs) cooperate, each has its part of one batch: blocks whose destinations it owns.
+#[derive(Debug)]
+pub struct Batch<D: Device> {
+    /// In model order: the sources of the first are the vertices whose features are needed, the destinations of the last
+    /// the seeds.
+    pub blocks: Vec<Arc<Block<D>>>,
+    /// Rows of the first block's sources.
+    pub input: BatchInput<D>,
+    /// `[n_dst of the last block]`: global ids of its destinations, each once.
+    pub seeds: Vec<u32>,
+    /// For each seed that was asked for, its row in `seeds`. `None`: all of `seeds`, in their order.
+    pub seed_row: Option<Vec<u32>>,
+    /// `[n_dst of the last block]`, on the host: classes, [`IGNORED`] where there is none or it was not asked for.
+    pub labels: CpuBuffer<i32>,
+    /// How rows come from the PEs that own them. `None` where this PE has all.
+    pub exchange: Option<Exchange<D>>,
+    /// Feature rows that were loaded: from the cache, and from storage.
+    pub loaded: Counts,
+    /// Seconds spent sampling.
+    pub sample_seconds: f64,
+    /// Seconds spent slicing features and labels.
+    pub gather_seconds: f64,
+}
+
+/// How the source rows of each block come from the processing elements that own them.
+#[derive(Clone, Debug)]
+pub struct Exchange<D: Device> {
+    /// The others, and how to reach them.
+    pub peers: Peers<D>,
+    /// One plan for each block, in model order.
+    pub plans: Vec<Arc<ExchangePlan<D>>>,
+}
+
+impl<D: Device> Batch<D> {
+    /// A batch of blocks in model order and the rows of the first one's sources, without labels. Errors: no blocks, or
+    /// another number of rows than the first block has sources (destinations, where the input is aggregated).
+    pub fn from_blocks(device: &D, blocks: Vec<Arc<Block<D>>>, input: BatchInput<D>) -> Result<Self> {
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
+            return Err(Error::invalid("blocks", "empty", "one for each layer"));
+        };
+        let expected = if input.is_aggregated() { first.n_dst() } else { first.n_src() };
+        check_length("rows of the input", input.n_rows(), expected)?;
+        let seeds = device.download(D::slice(last.src(), 0..last.n_dst()))?;
+        let mut labels = device.host().allocate::<i32>(seeds.len())?;
+        labels.fill(IGNORED);
+        Ok(Batch {
+            blocks,
+            input,
+            seeds,
+            seed_row: None,
+            labels,
+            exchange: None,
+            loaded: Counts::default(),
+            sample_seconds: 0.0,
+            gather_seconds: 0.0,
+        })
+    }
+
+    /// Number of labels that count.
+    pub fn n_labelled(&self) -> u64 {
+        self.labels.iter().filter(|&&label| label != IGNORED).count() as u64
+    }
+
+    /// The source rows of block `layer`, `[n_src, dim]`, of what the layer before it gave for its destinations, `x`:
+    /// `x` itself, unless other PEs own some of them. Every model passes its activations through here between two
+    /// layers. Collective where PEs cooperate. Errors: a layer that has no layer before it or no block.
+    pub fn sources(&self, tape: &Tape<D>, layer: usize, x: Var) -> Result<Var> {
+        if layer == 0 || layer >= self.blocks.len() {
+            return Err(Error::invalid("layer", layer, format!("1 to {}", self.blocks.len().max(1) - 1)));
+        }
+        match &self.exchange {
+            Some(Exchange { peers, plans }) => exchange(tape, peers, &plans[layer], x),
+            None => Ok(x),
+        }
+    }
+
+    /// Of `rows: [n_dst of the last block, cols]`, those of the seeds that were asked for, and which these are.
+    pub fn rows_asked_for<T: Copy>(&self, rows: &[T], cols: usize) -> (Vec<u32>, Vec<T>) {
+        let Some(seed_row) = &self.seed_row else { return (self.seeds.clone(), rows.to_vec()) };
+        let row = |&r: &u32| &rows[r as usize * cols..(r as usize + 1) * cols];
+        let seeds = seed_row.iter().map(|&r| self.seeds[r as usize]).collect();
+        (seeds, seed_row.iter().flat_map(row).copied().collect())
+    }
+}
+
+impl<S: crate::device::Scalar> Batch<Cpu<S>> {
+    /// Moves a batch that was made on the host to `device` (on the CPU: the same memory). Errors: blocks or plans that
+    /// somebody else holds too, and those of the device.
+    pub fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<Batch<D>> {
+        let exchange = self.exchange.map(|Exchange { peers, plans }| {
+            let plan = |plan| ExchangePlan::from_host(device, owned("plans", plan)?).map(Arc::new);
+            Ok::<_, Error>(Exchange {
+                peers: Peers::new(device, peers.communicator().clone()),
+                plans: plans.into_iter().map(plan).collect::<Result<_>>()?,
+            })
+        });
+        let block = |block| Block::from_host(device, owned("blocks", block)?).map(Arc::new);
+        Ok(Batch {
+            blocks: self.blocks.into_iter().map(block).collect::<Result<_>>()?,
+            input: self.input.to_device(device)?,
+            seeds: self.seeds,
+            seed_row: self.seed_row,
+            labels: self.labels,
+            exchange: exchange.transpose()?,
+            loaded: self.loaded,
+            sample_seconds: self.sample_seconds,
+            gather_seconds: self.gather_seconds,
+        })
+    }
+}
+
+/// What `shared` holds, if nobody else does.
+fn owned<T>(name: &'static str, shared: Arc<T>) -> Result<T> {
+    Arc::into_inner(shared).ok_or_else(|| Error::invalid(name, "shared", "what nobody else holds"))
+}

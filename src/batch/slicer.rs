@@ -1,0 +1,222 @@
+//! Slicing: rows of features and labels of given vertices, in host memory.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{BatchInput, OneHot};
+use crate::block::Block;
+use crate::cache::{AnyFeatureCache, Counts, Policy};
+use crate::data::{Dataset, Features, SparseFeatures};
+use crate::device::{
+    Cpu, CpuBuffer, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
+};
+use crate::error::{Error, Result};
+use crate::pattern::Pattern;
+use crate::rng::{Kappa, Variates};
+use crate::sample::{Sampler, SamplerConfig};
+use crate::tape::{Aggregate, SparseRows};
+use crate::tensor::Tensor;
+
+/// What a model needs of its batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchNeeds {
+    /// Blocks know their sources' in-degrees, for [`Block::symmetric_weights`].
+    pub degrees: bool,
+    /// Blocks know their edges' numbers in the graph.
+    pub edge_ids: bool,
+    /// What the first layer does with dense features first of all, if it is the same whatever the parameters are. A
+    /// source may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]): the sources' rows, the largest
+    /// matrix of a batch, are never written. A source need not.
+    pub input_aggregate: Option<Aggregate>,
+}
+
+/// Slices features and labels of one data set. Cheap to clone and to share between workers.
+#[derive(Clone, Debug)]
+pub struct Slicer<S: Scalar> {
+    cpu: Cpu<S>,
+    dataset: Arc<Dataset>,
+    needs: BatchNeeds,
+    cache: Option<Arc<Mutex<AnyFeatureCache>>>,
+}
+
+impl<S: Scalar> Slicer<S> {
+    /// A slicer of `dataset`, whose rows are in the memory of `cpu` (for a GPU, that of its [`host`](Storage::host)).
+    pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, needs: BatchNeeds) -> Self {
+        Slicer { cpu, dataset, needs, cache: None }
+    }
+
+    /// With a cache of feature rows. What it holds, and so the counts of hits, depend on the order of batches: one
+    /// worker must prepare them. Errors: sparse features, or none.
+    pub fn with_cache(mut self, policy: Policy, n_rows: usize) -> Result<Self> {
+        let cache = AnyFeatureCache::new(policy, n_rows, &self.dataset.features)?;
+        self.cache = Some(Arc::new(Mutex::new(cache)));
+        Ok(self)
+    }
+
+    /// The memory that rows are in.
+    pub fn cpu(&self) -> &Cpu<S> {
+        &self.cpu
+    }
+
+    /// The data set.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// What batches are needed for.
+    pub fn needs(&self) -> BatchNeeds {
+        self.needs
+    }
+
+    /// Whether there is a cache.
+    pub fn has_cache(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// The configuration with what batches need besides.
+    pub(super) fn completed(&self, config: SamplerConfig) -> SamplerConfig {
+        SamplerConfig { edge_ids: config.edge_ids || self.needs.edge_ids, ..config }
+    }
+
+    /// A sampler whose blocks are as the model needs them. Errors: as of [`Sampler::new`].
+    pub fn sampler(&self, config: SamplerConfig) -> Result<Sampler> {
+        let sampler = Sampler::new(self.completed(config))?;
+        Ok(if self.needs.degrees { sampler.with_degrees(self.dataset.graph.clone()) } else { sampler })
+    }
+
+    /// The block of all in-edges of `dst` (unique ids). Errors: an id out of range or repeated.
+    pub fn full_block(&self, dst: &[u32]) -> Result<Block<Cpu<S>>> {
+        let graph = self.cpu.load_graph(&self.dataset.graph)?;
+        let edge_ids = self.needs.edge_ids;
+        let spec = SampleSpec { method: Method::Full, fanout: usize::MAX, per_relation: false, edge_ids };
+        let variates = Variates::new(0, 0, Kappa::INDEPENDENT);
+        let block = Block::new(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
+        if !self.needs.degrees {
+            return Ok(block);
+        }
+        block.with_degrees(&self.cpu, |v| self.dataset.graph.in_degree(v))
+    }
+
+    /// `[vertices.len()]`: classes. Errors: a vertex out of range.
+    pub fn labels(&self, vertices: &[u32]) -> Result<CpuBuffer<i32>> {
+        self.check_vertices(vertices)?;
+        let mut labels = self.cpu.allocate::<i32>(vertices.len())?;
+        for (label, &v) in labels.iter_mut().zip(vertices) {
+            *label = self.dataset.labels[v as usize];
+        }
+        Ok(labels)
+    }
+
+    /// What a model takes of the features over `block`, its first one: the sources' rows, or their aggregate where the
+    /// model needs no more. Errors: as of [`rows`](Slicer::rows).
+    pub fn input(&self, block: &Block<Cpu<S>>) -> Result<BatchInput<Cpu<S>>> {
+        let Some(aggregate) = self.needs.input_aggregate else { return self.rows(block.src()) };
+        match &self.dataset.features {
+            Features::F32(x) => self.aggregated(x.data(), block, aggregate),
+            Features::F16(x) => self.aggregated(x.data(), block, aggregate),
+            Features::Bf16(x) => self.aggregated(x.data(), block, aggregate),
+            Features::Sparse(_) | Features::None => self.rows(block.src()),
+        }
+    }
+
+    /// [`input`](Slicer::input), or with a cache the sources' [`cached_rows`](Slicer::cached_rows), and how many rows
+    /// were loaded.
+    pub(super) fn cached_input(&self, block: &Block<Cpu<S>>) -> Result<(BatchInput<Cpu<S>>, Counts)> {
+        if self.cache.is_some() {
+            return self.cached_rows(block.src());
+        }
+        Ok((self.input(block)?, Counts { hits: 0, misses: block.n_src() as u64 }))
+    }
+
+    fn aggregated<E: FeatureElement>(
+        &self,
+        table: &[E],
+        block: &Block<Cpu<S>>,
+        aggregate: Aggregate,
+    ) -> Result<BatchInput<Cpu<S>>> {
+        let features = &self.dataset.features;
+        let rows = IndexedRows { table, n_table: features.n_rows(), index: block.src() };
+        let weights = aggregate.weights(&self.cpu, block)?;
+        let own = aggregate.own_factors(&self.cpu, block)?;
+        let cols = if own.is_some() { features.dim() } else { 2 * features.dim() };
+        let mut out = Tensor::allocate(&self.cpu, block.n_dst(), cols)?;
+        self.cpu.gather_aggregate(rows, block.csr(), weights, own, out.make_mut(&self.cpu)?)?;
+        Ok(BatchInput::Aggregated(out, aggregate))
+    }
+
+    /// [`rows`](Slicer::rows), from the cache where they are there, and how many were.
+    pub fn cached_rows(&self, vertices: &[u32]) -> Result<(BatchInput<Cpu<S>>, Counts)> {
+        let Some(cache) = &self.cache else {
+            let misses = vertices.len() as u64;
+            return Ok((self.rows(vertices)?, Counts { hits: 0, misses }));
+        };
+        // A panic that poisons the lock has ended the run.
+        let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let (rows, counts) = cache.gather(&self.cpu, vertices)?;
+        Ok((BatchInput::Dense(rows), counts))
+    }
+
+    /// `[vertices.len(), dim]`: feature rows, widened to the scalar. Errors: a vertex out of range, more than `u32::MAX`
+    /// sparse entries.
+    pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
+        match &self.dataset.features {
+            Features::F32(x) => self.dense_rows(x.data(), vertices),
+            Features::F16(x) => self.dense_rows(x.data(), vertices),
+            Features::Bf16(x) => self.dense_rows(x.data(), vertices),
+            Features::Sparse(x) => self.sparse_rows(x, vertices),
+            Features::None => {
+                self.check_vertices(vertices)?;
+                let ids = self.cpu.upload(vertices)?;
+                Ok(BatchInput::OneHot(OneHot::new(ids, self.dataset.n_vertices())))
+            }
+        }
+    }
+
+    fn check_vertices(&self, vertices: &[u32]) -> Result<()> {
+        let limit = self.dataset.n_vertices();
+        let Some(position) = vertices.iter().position(|&v| v as usize >= limit) else { return Ok(()) };
+        let value = vertices[position].into();
+        Err(Error::IndexOutOfRange {
+            array: "vertices",
+            position: position as u64,
+            value,
+            limit: limit as u64,
+        })
+    }
+
+    fn dense_rows<E: FeatureElement>(&self, table: &[E], vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
+        let features = &self.dataset.features;
+        let mut out = Tensor::allocate(&self.cpu, vertices.len(), features.dim())?;
+        self.cpu.gather(table, features.n_rows(), vertices, out.make_mut(&self.cpu)?)?;
+        Ok(BatchInput::Dense(out))
+    }
+
+    fn sparse_rows(&self, x: &SparseFeatures, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
+        self.check_vertices(vertices)?;
+        let mut indptr = self.cpu.allocate::<u32>(vertices.len() + 1)?;
+        let mut n = 0u64;
+        indptr[0] = 0;
+        for (end, &v) in indptr[1..].iter_mut().zip(vertices) {
+            n += x.indptr()[v as usize + 1] - x.indptr()[v as usize];
+            *end = u32::try_from(n).map_err(|_| Error::TooLarge {
+                what: "the minibatch's sparse features",
+                count: n,
+                limit: u32::MAX.into(),
+            })?;
+        }
+        let mut indices = self.cpu.allocate::<u32>(n as usize)?;
+        let mut values = self.cpu.allocate::<S>(n as usize)?;
+        let mut names = self.cpu.allocate::<u32>(n as usize)?;
+        for (ends, &v) in indptr.windows(2).zip(vertices) {
+            let (to, from) = (ends[0] as usize..ends[1] as usize, x.indptr()[v as usize]);
+            let (columns, row) = x.row(v as usize);
+            indices[to.clone()].copy_from_slice(columns);
+            for (i, at) in to.enumerate() {
+                values[at] = S::from_f64(f64::from(row[i]));
+                // The entry's position names it; beyond 2^32 entries names repeat, which only correlates dropouts.
+                names[at] = (from + i as u64) as u32;
+            }
+        }
+        let pattern = Pattern::new(vertices.len(), x.dim(), indptr, indices)?;
+        Ok(BatchInput::Sparse(SparseRows::new(pattern, values, names)?))
+    }
+}

@@ -1,0 +1,189 @@
+//! The processing elements (PEs) that train one model: what they add up and tell each other in a step.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Mode, Peers, sum_gradients};
+use crate::comm::{Communicator, Stage, Sum};
+use crate::device::{Device, Write};
+use crate::error::{Error, Result};
+use crate::tape::{BatchStatistics, Gradients, Tape};
+use crate::tensor::Tensor;
+
+/// One PE's place among those that train one model; or that of one which trains alone, for which everything here costs
+/// nothing. Cloning shares it.
+///
+/// In both parallel modes the loss is the mean over the whole batch, and gradients are added up over PEs, so that
+/// parameters stay the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Group<D: Device> {
+    members: Option<Arc<Members<D>>>,
+}
+
+#[derive(Debug)]
+struct Members<D: Device> {
+    mode: Mode,
+    /// For training steps.
+    peers: Peers<D>,
+    /// For preparing batches, which runs beside training.
+    preparing: Communicator,
+}
+
+impl<D: Device> Group<D> {
+    /// One PE.
+    pub fn alone() -> Self {
+        Group { members: None }
+    }
+
+    /// This PE's place among those of `communicator`. Collective: all call it at the same time. Errors: serial mode with
+    /// several PEs, a communicator that cannot be duplicated.
+    pub fn new(device: &D, mode: Mode, communicator: Communicator) -> Result<Self> {
+        if mode == Mode::Serial {
+            let n_pes = format!("serial with {} processing elements", communicator.size());
+            return Err(Error::invalid("mode", n_pes, "independent or cooperative"));
+        }
+        let preparing = communicator.duplicate()?;
+        let members = Members { mode, peers: Peers::new(device, communicator), preparing };
+        Ok(Group { members: Some(Arc::new(members)) })
+    }
+
+    /// How the PEs share a batch.
+    pub fn mode(&self) -> Mode {
+        self.members.as_ref().map_or(Mode::Serial, |members| members.mode)
+    }
+
+    /// This PE's number, from 0.
+    pub fn rank(&self) -> usize {
+        self.members.as_ref().map_or(0, |members| members.preparing.rank())
+    }
+
+    /// Number of PEs.
+    pub fn size(&self) -> usize {
+        self.members.as_ref().map_or(1, |members| members.preparing.size())
+    }
+
+    /// How steps reach the other PEs. Errors: a PE that is alone.
+    pub fn peers(&self) -> Result<&Peers<D>> {
+        self.members.as_ref().map(|members| &members.peers).ok_or_else(alone)
+    }
+
+    /// What those that prepare batches talk by. Errors: a PE that is alone.
+    pub fn preparing(&self) -> Result<&Communicator> {
+        self.members.as_ref().map(|members| &members.preparing).ok_or_else(alone)
+    }
+
+    /// A training tape; where PEs cooperate, batch norms on it take the statistics of all of them.
+    pub fn tape(&self, device: &D, seed: u64) -> Tape<D> {
+        let tape = Tape::training(device, seed);
+        match &self.members {
+            Some(members) if members.mode == Mode::Cooperative => {
+                tape.with_peers(Arc::new(members.peers.clone()))
+            }
+            _ => tape,
+        }
+    }
+
+    /// Makes the other PEs fail too, with `problem` as the reason.
+    pub fn abort(&self, problem: &str) {
+        if let Some(members) = &self.members {
+            members.preparing.abort(problem);
+            members.peers.communicator().abort(problem);
+        }
+    }
+
+    /// Adds up counts over all PEs. Collective. Errors: those of communication.
+    pub fn sum<const N: usize>(&self, mut counts: [u64; N]) -> Result<[u64; N]> {
+        if let Some(members) = &self.members {
+            members.peers.communicator().all_reduce_sum(Stage::Other, Sum::U64(&mut counts))?;
+        }
+        Ok(counts)
+    }
+
+    /// Adds up a number over all PEs, in rank order. Collective. Errors: those of communication.
+    pub fn sum_loss(&self, loss: f64) -> Result<f64> {
+        let mut loss = [loss];
+        if let Some(members) = &self.members {
+            members.peers.communicator().all_reduce_sum(Stage::Other, Sum::F64(&mut loss))?;
+        }
+        Ok(loss[0])
+    }
+
+    /// Each parameter's gradient, added up over all PEs. Collective. Errors: those of communication.
+    pub fn sum_gradients(
+        &self,
+        device: &D,
+        gradients: Gradients<D>,
+        n_parameters: usize,
+    ) -> Result<Gradients<D>> {
+        match &self.members {
+            Some(members) => sum_gradients(device, &members.peers, &gradients, n_parameters),
+            None => Ok(gradients),
+        }
+    }
+
+    /// The statistics that batch norms took. Those of batches of their own are averaged over PEs, so that running
+    /// averages stay the same everywhere; those of one batch together are the same already. Collective. Errors: those of
+    /// communication.
+    pub fn share_statistics(
+        &self,
+        device: &D,
+        statistics: Vec<BatchStatistics<D>>,
+    ) -> Result<Vec<BatchStatistics<D>>> {
+        let Some(members) = self.members.as_ref().filter(|members| members.mode == Mode::Independent) else {
+            return Ok(statistics);
+        };
+        let factor = 1.0 / self.size() as f64;
+        let average = |x: &Tensor<D>| -> Result<Tensor<D>> {
+            let sum = members.peers.all_reduce(device, Stage::Parameter, x)?;
+            let mut mean = Tensor::allocate(device, sum.rows(), sum.cols())?;
+            device.scale(factor, sum.view(), mean.make_mut(device)?.data, Write::Assign)?;
+            Ok(mean)
+        };
+        let averaged = |x: BatchStatistics<D>| {
+            Ok(BatchStatistics { mean: average(&x.mean)?, variance: average(&x.variance)?, ..x })
+        };
+        statistics.into_iter().map(averaged).collect()
+    }
+
+    /// Rows `[ids.len(), cols]` that each PE has for some of `vertices`, for all of them, in their order; the last PE
+    /// that has a row counts. A PE that is alone has all of them, in order. Collective. Errors: a vertex that no PE has
+    /// a row for, and those of communication.
+    pub fn gather_rows(
+        &self,
+        vertices: &[u32],
+        ids: &[u32],
+        rows: Vec<D::Scalar>,
+        cols: usize,
+    ) -> Result<Vec<D::Scalar>> {
+        let Some(members) = &self.members else { return Ok(rows) };
+        let communicator = members.peers.communicator();
+        let (ids, _) = communicator.all_gather_v(Stage::Other, ids)?;
+        let (rows, _) = communicator.all_gather_v(Stage::Other, &rows)?;
+        let row_of: HashMap<u32, usize> = ids.iter().enumerate().map(|(row, &id)| (id, row)).collect();
+        let mut out = Vec::with_capacity(vertices.len() * cols);
+        for vertex in vertices {
+            let row = row_of.get(vertex).ok_or_else(|| Error::Communication {
+                rank: communicator.rank(),
+                problem: format!("no processing element has a prediction for vertex {vertex}"),
+            })?;
+            out.extend_from_slice(&rows[row * cols..(row + 1) * cols]);
+        }
+        Ok(out)
+    }
+
+    /// Bytes sent to other PEs since the last time, by all PEs, and the seconds that this one spent on it. Collective.
+    /// Errors: those of communication.
+    pub fn take_exchanged(&self) -> Result<(u64, f64)> {
+        let Some(members) = &self.members else { return Ok((0, 0.0)) };
+        let communicator = members.peers.communicator();
+        let total = communicator.statistics().total();
+        let [bytes] = self.sum([total.bytes])?;
+        communicator.reset_statistics();
+        Ok((bytes, total.seconds))
+    }
+}
+
+/// The error for one PE where several are needed.
+fn alone() -> Error {
+    Error::invalid("group", "one processing element alone", "one of several, by Group::new")
+}

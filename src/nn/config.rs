@@ -1,0 +1,170 @@
+//! What the built-in models are made of.
+
+use serde::{Deserialize, Serialize};
+
+use super::stack::check_probability;
+use super::{
+    Decomposition, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Layer, Parameters, Rgat, RgatOptions, Rgcn, SageRi,
+};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::tape::{Aggregate, AttentionOptions};
+
+/// The layer that a model stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModelKind {
+    /// [`GraphSage`]
+    Sage,
+    /// [`Gcn`] with symmetric normalisation: for full neighbourhoods, or blocks with degrees.
+    Gcn,
+    /// [`Gcn`] with the mean over the block's edges and the vertex itself.
+    GcnMean,
+    /// [`Gin`]
+    Gin,
+    /// [`Rgcn`], for graphs with edge types.
+    Rgcn,
+    /// [`Rgat`], for graphs with edge types: heads concatenated, in the last layer averaged.
+    Rgat,
+    /// [`Gat`]: heads concatenated, in the last layer averaged.
+    Gat,
+    /// [`Gatv2`], likewise.
+    Gatv2,
+    /// [`SageRi`] with a [`SageRiHead`].
+    SageRi,
+}
+
+impl ModelKind {
+    /// Whether the layers are attention layers.
+    pub fn attends(self) -> bool {
+        matches!(self, ModelKind::Gat | ModelKind::Gatv2 | ModelKind::Rgat)
+    }
+}
+
+/// What a model is made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelConfig {
+    /// The layer.
+    pub kind: ModelKind,
+    /// Number of input features; for vertices without features, number of vertices.
+    pub n_features: usize,
+    /// Width of the hidden layers; of each head in attention models.
+    pub hidden: usize,
+    /// Number of classes.
+    pub n_classes: usize,
+    /// Number of layers.
+    pub n_layers: usize,
+    /// Probability of dropping an element of a hidden layer's output; in [`SageRi`] that of its three dropouts.
+    pub dropout: f64,
+    /// Probability of dropping an element of the input.
+    pub input_dropout: f64,
+    /// Attention models: number of heads of the hidden layers.
+    #[serde(default = "one")]
+    pub heads: usize,
+    /// Attention models: number of heads of the last layer, which are averaged.
+    #[serde(default = "one")]
+    pub output_heads: usize,
+    /// Attention models: probability of dropping a message of a head.
+    #[serde(default)]
+    pub attention_dropout: f64,
+    /// Attention models: whether a vertex attends to itself, besides what edges it has.
+    #[serde(default = "yes")]
+    pub self_loops: bool,
+    /// Width of a learned linear map of the input, without bias, before the first layer; 0: none. For vertices without
+    /// features it is a table of trainable embeddings.
+    #[serde(default)]
+    pub embedding: usize,
+    /// Number of relations; 0 for graphs without edge types.
+    #[serde(default)]
+    pub n_relations: usize,
+    /// How relations' weight matrices are made of parameters.
+    #[serde(default)]
+    pub decomposition: Decomposition,
+    /// R-GCN with bases: whether a vertex's own matrix is a combination of the bases too, as in the paper, where it is
+    /// one more relation; else it is a parameter of its own.
+    #[serde(default = "yes")]
+    pub root_shares_bases: bool,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The slope of LeakyReLU in attention layers, as in the paper.
+const ATTENTION_SLOPE: f64 = 0.2;
+
+impl ModelConfig {
+    /// `Ok` if the model can be made.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.n_layers == 0 {
+            return Err(Error::invalid("n_layers", 0, "at least 1"));
+        }
+        check_probability("dropout", self.dropout)?;
+        check_probability("input_dropout", self.input_dropout)?;
+        check_probability("attention_dropout", self.attention_dropout)?;
+        if self.hidden == 0 && (self.n_layers > 1 || self.kind == ModelKind::SageRi) {
+            return Err(Error::invalid("hidden", 0, "at least 1"));
+        }
+        if self.kind.attends() && (self.heads == 0 || self.output_heads == 0) {
+            return Err(Error::invalid("heads", 0, "at least 1"));
+        }
+        if self.kind == ModelKind::Rgat && self.attention_dropout > 0.0 {
+            return Err(Error::invalid("attention_dropout", self.attention_dropout, "0 for R-GAT"));
+        }
+        Ok(())
+    }
+
+    /// Columns before layer `layer`, which are those after the layer before it.
+    pub(super) fn width(&self, layer: usize) -> usize {
+        match layer {
+            0 if self.embedding > 0 => self.embedding,
+            0 => self.n_features,
+            _ if layer == self.n_layers && self.kind != ModelKind::SageRi => self.n_classes,
+            _ if self.kind.attends() => self.hidden * self.heads,
+            _ => self.hidden,
+        }
+    }
+
+    pub(super) fn layer<D: Device>(
+        &self,
+        device: &D,
+        p: &mut Parameters<D>,
+        i: usize,
+    ) -> Result<Box<dyn Layer<D>>> {
+        let (in_dim, out_dim) = (self.width(i), self.width(i + 1));
+        let (n_heads, dim, heads) = if i + 1 == self.n_layers {
+            (self.output_heads, self.n_classes, Heads::Mean)
+        } else {
+            (self.heads, self.hidden, Heads::Concatenate)
+        };
+        let attention = AttentionOptions {
+            heads: n_heads,
+            slope: ATTENTION_SLOPE,
+            self_loop: self.self_loops,
+            dropout: self.attention_dropout,
+        };
+        Ok(match self.kind {
+            ModelKind::Sage => Box::new(GraphSage::new(device, p, i, in_dim, out_dim)?),
+            ModelKind::Gcn => Box::new(Gcn::new(device, p, i, in_dim, out_dim, Aggregate::Symmetric)?),
+            ModelKind::GcnMean => Box::new(Gcn::new(device, p, i, in_dim, out_dim, Aggregate::MeanWithSelf)?),
+            ModelKind::Gin => Box::new(Gin::new(device, p, i, in_dim, self.hidden, out_dim)?),
+            ModelKind::Gat => Box::new(Gat::new(device, p, i, in_dim, dim, attention, heads)?),
+            ModelKind::Gatv2 => Box::new(Gatv2::new(device, p, i, in_dim, dim, attention, heads)?),
+            ModelKind::SageRi => Box::new(SageRi::new(device, p, i, in_dim, out_dim, self.dropout)?),
+            ModelKind::Rgcn => {
+                let shape = [in_dim, out_dim];
+                let (n, shares_bases) = (self.n_relations, self.root_shares_bases);
+                Box::new(Rgcn::new(device, p, i, n, shape, self.decomposition, shares_bases)?)
+            }
+            ModelKind::Rgat => {
+                let options = RgatOptions { n_heads, heads, slope: ATTENTION_SLOPE };
+                let shape = [in_dim, dim];
+                Box::new(Rgat::new(device, p, i, self.n_relations, shape, options, self.decomposition)?)
+            }
+        })
+    }
+}
