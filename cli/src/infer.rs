@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use npyz::WriterBuilder;
 use serde::Serialize;
 
 use super::device::on_device;
 use super::{Global, output, train};
+use cohop::Result;
 use cohop::data::FeatureDtype;
+use cohop::data::npy::{self, Dtype};
 use cohop::device::Device;
 use cohop::sample::Fanouts;
 use cohop::train::{EvalMode, Evaluation, Trainer, argmax_rows};
-use cohop::{Error, Result};
 
 /// Predict with a checkpoint's best parameters
 ///
@@ -92,10 +92,10 @@ fn run_on<D: Device<Scalar = f32>>(device: D, global: &Global, args: &InferArgs)
     let logits = trainer.predict(&all)?;
     let n_classes = trainer.config().model.n_classes;
     if args.logits {
-        write_npy(&args.out, &[all.len() as u64, n_classes as u64], &logits)?;
+        npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits)?;
     } else {
         let classes: Vec<i64> = argmax_rows(&logits, n_classes).into_iter().map(i64::from).collect();
-        write_npy(&args.out, &[all.len() as u64], &classes)?;
+        npy::write(&args.out, Dtype::I64, &[all.len()], &classes)?;
     }
     let accuracy = |vertices: &[u32]| -> Result<Option<f64>> {
         let rows: Vec<f32> = vertices
@@ -126,17 +126,4 @@ fn run_on<D: Device<Scalar = f32>>(device: D, global: &Global, args: &InferArgs)
         ))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn write_npy<T: npyz::AutoSerialize + Copy>(
-    path: &std::path::Path,
-    shape: &[u64],
-    values: &[T],
-) -> Result<()> {
-    let io = |e| Error::io(path, e);
-    let file = std::io::BufWriter::new(std::fs::File::create(path).map_err(io)?);
-    let mut writer =
-        npyz::WriteOptions::new().default_dtype().shape(shape).writer(file).begin_nd().map_err(io)?;
-    writer.extend(values.iter().copied()).map_err(io)?;
-    writer.finish().map_err(io)
 }

@@ -19,6 +19,7 @@ mod train;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use log::LevelFilter;
 
 use cohop::{Error, Result};
 
@@ -103,14 +104,44 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 }
 
 fn start_logging(global: &Global) {
-    use tracing_subscriber::EnvFilter;
     let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (_, 0) => "warn",
-        (_, 1) => "cohop=info",
-        (_, 2) => "cohop=debug",
-        _ => "cohop=trace",
+        (true, _) => LevelFilter::Error,
+        (_, 0) => LevelFilter::Warn,
+        (_, 1) => LevelFilter::Info,
+        (_, 2) => LevelFilter::Debug,
+        _ => LevelFilter::Trace,
     };
-    let filter = EnvFilter::try_from_env("COHOP_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let asked = std::env::var("COHOP_LOG").ok();
+    let named = asked.as_deref().map(str::parse);
+    log::set_max_level(match named {
+        Some(Ok(level)) => level,
+        _ => level,
+    });
+    // Only a second logger would be refused.
+    let _ = log::set_logger(&Messages);
+    if let (Some(asked), Some(Err(_))) = (&asked, &named) {
+        log::warn!("COHOP_LOG is {asked}: expected off, error, warn, info, debug or trace");
+    }
+}
+
+/// Messages of the library and of this program, a line each on stderr.
+struct Messages;
+
+impl log::Log for Messages {
+    fn enabled(&self, message: &log::Metadata<'_>) -> bool {
+        message.target().starts_with("cohop")
+    }
+
+    fn log(&self, message: &log::Record<'_>) {
+        if self.enabled(message.metadata()) {
+            eprintln!(
+                "{}: {}: {}",
+                message.level().as_str().to_lowercase(),
+                message.target(),
+                message.args()
+            );
+        }
+    }
+
+    fn flush(&self) {}
 }

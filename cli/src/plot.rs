@@ -57,9 +57,12 @@ impl Plot {
                 std::fs::write(path, text).map_err(|e| Error::io(path, e))
             }
             Form::Png => {
-                // Found out here, since the backend's own error does not tell what it is.
-                std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
-                self.draw(BitMapBackend::new(path, SIZE).into_drawing_area()).map_err(failed)
+                let (width, height) = SIZE;
+                let mut pixels = vec![0; 3 * (width * height) as usize];
+                self.draw(BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area())
+                    .map_err(failed)?;
+                let file = std::fs::File::create(path).map_err(|e| Error::io(path, e))?;
+                write_png(file, &pixels).map_err(|e| Error::io(path, e))
             }
         }
     }
@@ -134,6 +137,16 @@ impl Plot {
             .draw()?;
         area.present()
     }
+}
+
+/// Writes an image of [`SIZE`], three bytes per pixel.
+fn write_png(file: std::fs::File, pixels: &[u8]) -> std::io::Result<()> {
+    let mut encoder = png::Encoder::new(std::io::BufWriter::new(file), SIZE.0, SIZE.1);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut image = encoder.write_header()?;
+    image.write_image_data(pixels)?;
+    image.finish()?;
+    Ok(())
 }
 
 /// A number of the axis: on a short one, marks may stand between whole numbers.

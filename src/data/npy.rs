@@ -417,9 +417,10 @@ fn shape(n: usize, cols: Option<usize>) -> Vec<usize> {
 
 /// The header, padded to `at_least` bytes.
 fn header_bytes(dtype: Dtype, shape: &[usize], at_least: usize) -> Vec<u8> {
-    let dims: String = shape.iter().map(|n| format!("{n}, ")).collect();
-    let mut text =
-        format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", dtype.name(), dims.trim_end());
+    let dims: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    let comma = if shape.len() == 1 { "," } else { "" };
+    let dims = dims.join(", ") + comma;
+    let mut text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({dims}), }}", dtype.name());
     let unpadded = MAGIC.len() + 4 + text.len() + 1;
     let padded = unpadded.max(at_least).next_multiple_of(ALIGNMENT);
     text.push_str(&" ".repeat(padded - unpadded));

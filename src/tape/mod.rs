@@ -218,7 +218,7 @@ impl<D: Device> Tape<D> {
             let needs_gradient = inputs.iter().any(|v| nodes[v.0].needs_gradient);
             (op.forward(&self.device, &values)?, needs_gradient)
         };
-        tracing::trace!(op = op.name(), shape = ?value.shape());
+        log::trace!("{}: shape {:?}", op.name(), value.shape());
         let op: Option<Box<dyn Op<D>>> = if needs_gradient { Some(Box::new(op)) } else { None };
         let inputs = inputs.iter().map(|v| v.0).collect();
         Ok(self.push(Node { value, op, inputs, needs_gradient }))

@@ -9,9 +9,8 @@ use cohop::device::{
     AdamStep, BatchNorm, Cpu, Csr, Elementwise, Loss, Matrix, MatrixMut, Optimizer, Sddmm, Spmm, Storage,
     Weights, Write,
 };
-use npyz::npz::NpzArchive;
 
-use crate::common;
+use crate::{common, npz};
 
 type Device = Cpu<f64>;
 
@@ -27,14 +26,12 @@ impl Golden {
         Some(Golden { name, path })
     }
 
-    fn read<T: npyz::Deserialize>(&self, array: &str) -> Vec<T> {
-        let mut archive = NpzArchive::open(&self.path).unwrap();
-        let array = archive.by_name(array).unwrap().unwrap_or_else(|| panic!("{} has no {array}", self.name));
-        array.into_vec().unwrap()
+    fn floats(&self, array: &str) -> Vec<f64> {
+        npz::array(&self.path, array).floats()
     }
 
-    fn floats(&self, array: &str) -> Vec<f64> {
-        self.read(array)
+    fn integers(&self, array: &str) -> Vec<i64> {
+        npz::array(&self.path, array).integers()
     }
 
     fn number(&self, array: &str) -> f64 {
@@ -42,7 +39,7 @@ impl Golden {
     }
 
     fn count(&self, array: &str) -> usize {
-        self.read::<i64>(array)[0] as usize
+        self.integers(array)[0] as usize
     }
 
     /// Panics unless `actual` is the golden array up to rounding.
@@ -71,8 +68,8 @@ struct Graph {
 impl Graph {
     fn of(golden: &Golden) -> Self {
         let (n_dst, n_src) = (golden.count("n_dst"), golden.count("n_src"));
-        let dst = golden.read::<i64>("dst");
-        let indices: Vec<u32> = golden.read::<i64>("src").iter().map(|&src| src as u32).collect();
+        let dst = golden.integers("dst");
+        let indices: Vec<u32> = golden.integers("src").iter().map(|&src| src as u32).collect();
         assert!(dst.is_sorted());
         let indptr: Vec<u32> =
             (0..=n_dst as i64).map(|i| dst.partition_point(|&dst| dst < i) as u32).collect();
@@ -189,7 +186,7 @@ fn log_softmax_nll_mean() {
     let Some(golden) = Golden::open("log_softmax_nll_mean") else { return };
     let (device, scale) = (Device::new(), golden.number("logit_scale"));
     let logits: Vec<f64> = golden.floats("x_src").iter().map(|x| scale * x).collect();
-    let labels: Vec<i32> = golden.read::<i64>("target").iter().map(|&label| label as i32).collect();
+    let labels: Vec<i32> = golden.integers("target").iter().map(|&label| label as i32).collect();
     let n = labels.len();
     let (mut lse, mut loss) = (vec![f64::NAN; n], vec![f64::NAN; n]);
     device.log_softmax_nll(matrix(&logits, n), &labels, &mut lse, &mut loss).unwrap();

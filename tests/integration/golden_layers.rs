@@ -11,9 +11,9 @@ use cohop::device::{Cpu, FeatureElement, Scalar};
 use cohop::nn::{Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, Parameters, Pass};
 use cohop::tape::{Aggregate, AttentionOptions, Tape};
 use cohop::tensor::Tensor;
-use npyz::npz::NpzArchive;
 
 use crate::common::{self, Fresh, on_devices};
+use crate::npz;
 
 struct Golden(PathBuf);
 
@@ -22,15 +22,14 @@ impl Golden {
         Some(Golden(common::shared(format!("golden/{name}.npz"))?))
     }
 
-    fn read<T: npyz::Deserialize>(&self, array: &str) -> (Vec<usize>, Vec<T>) {
-        let mut archive = NpzArchive::open(&self.0).unwrap();
-        let array = archive.by_name(array).unwrap().unwrap_or_else(|| panic!("{:?} has no {array}", self.0));
-        (array.shape().iter().map(|&n| n as usize).collect(), array.into_vec().unwrap())
+    fn integers(&self, array: &str) -> Vec<i64> {
+        npz::array(&self.0, array).integers()
     }
 
     /// A matrix: leading dimensions of 1 are dropped, the trailing ones of the others joined; transposed if asked for.
     fn tensor<D: Fresh>(&self, array: &str, transposed: bool) -> Tensor<D> {
-        let (shape, values) = self.read::<f64>(array);
+        let array = npz::array(&self.0, array);
+        let (shape, values) = (&array.shape, array.floats());
         let (rows, cols) = match shape[..] {
             [] | [_] => (1, values.len()),
             [rows, cols] => (rows, cols),
@@ -44,9 +43,9 @@ impl Golden {
 
     /// The graph; `without_loops` drops its self-loops, and then in-degrees are known.
     fn block<D: Fresh>(&self, without_loops: bool) -> Arc<Block<D>> {
-        let n_src = self.read::<i64>("n_src").1[0] as usize;
-        let n_dst = self.read::<i64>("n_dst").1[0] as usize;
-        let (src, dst) = (self.read::<i64>("src").1, self.read::<i64>("dst").1);
+        let n_src = self.integers("n_src")[0] as usize;
+        let n_dst = self.integers("n_dst")[0] as usize;
+        let (src, dst) = (self.integers("src"), self.integers("dst"));
         assert!(dst.is_sorted());
         let edges: Vec<(i64, i64)> =
             dst.into_iter().zip(src).filter(|(dst, src)| !without_loops || dst != src).collect();

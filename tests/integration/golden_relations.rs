@@ -1,7 +1,6 @@
 //! R-GCN against the outputs and gradients of another library, in f64 and f32.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,9 +9,9 @@ use cohop::device::Scalar;
 use cohop::nn::{Decomposition, Input, Layer, Parameters, Pass, Rgcn};
 use cohop::tape::Tape;
 use cohop::tensor::Tensor;
-use npyz::npz::{NpzArchive, file_name_from_array_name};
 
 use crate::common::{self, Fresh, on_devices};
+use crate::npz;
 
 /// Number of relations of the files; relation 2 has no edges.
 const N_RELATIONS: usize = 4;
@@ -25,18 +24,13 @@ struct Golden {
 
 impl Golden {
     fn read(path: &Path) -> Self {
-        let mut archive = NpzArchive::open(path).unwrap();
-        let names: Vec<String> = archive.array_names().map(str::to_owned).collect();
         let (mut floats, mut whole) = (HashMap::new(), HashMap::new());
-        for name in names {
-            let mut bytes = Vec::new();
-            let member = file_name_from_array_name(&name);
-            archive.zip_archive().by_name(&member).unwrap().read_to_end(&mut bytes).unwrap();
-            let npy = npyz::NpyFile::new(&bytes[..]).unwrap();
-            if npy.dtype().descr().contains("f8") {
-                floats.insert(name, npy.into_vec().unwrap());
+        for name in npz::names(path) {
+            let array = npz::array(path, &name);
+            if array.is_float() {
+                floats.insert(name, array.floats());
             } else {
-                whole.insert(name, npy.into_vec().unwrap());
+                whole.insert(name, array.integers());
             }
         }
         Golden { floats, whole }

@@ -12,6 +12,7 @@ mod golden_layers;
 mod golden_relations;
 mod input_aggregate;
 mod layers;
+mod npz;
 mod relations;
 mod shared_data;
 mod study;

@@ -4,6 +4,7 @@
 //! take blocks of its rows. Where it is the inner one (a weight's gradient), tasks take blocks of it, and the blocks'
 //! products are added in order. Blocks depend on the shapes alone: the same result for any number of threads.
 
+use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::elementwise::add_bias_activate;
@@ -212,17 +213,20 @@ pub(super) fn multiply<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mu
         }
         return;
     }
+    // The kernels write columns; rows are the columns of the transposed product, which is bᵀ · aᵀ.
+    let (a, b, [row_stride, col_stride]) =
+        if b.cols > 1 { (b.transposed(), a.transposed(), [1, b.cols]) } else { (a, b, [b.cols, 1]) };
     // SAFETY: by the assertion above, all elements that the shapes and strides address lie inside of `a.data`,
     // `b.data` and `out`; `out` is borrowed exclusively, so it overlaps neither. Strides are lengths of slices or 1 and
-    // fit an isize. `S` is f32 or f64 (`Scalar` has no other implementor in this crate, and gemm panics on others).
+    // fit an isize.
     unsafe {
-        gemm::gemm(
+        S::kernel()(
             a.rows,
             b.cols,
             a.cols,
             out.as_mut_ptr(),
-            1,
-            b.cols as isize,
+            col_stride as isize,
+            row_stride as isize,
             write == Write::Add,
             a.data.as_ptr(),
             a.col_stride as isize,
@@ -235,7 +239,50 @@ pub(super) fn multiply<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mu
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            Parallelism::None,
         );
+    }
+}
+
+/// `out = alpha · out + beta · a · b`: rows, columns and inner length; `out`, its strides (of columns, of rows) and
+/// whether it is read; `a` and `b` with their strides; `alpha` and `beta`; which are conjugated; threads.
+type Kernel<S> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut S,
+    isize,
+    isize,
+    bool,
+    *const S,
+    isize,
+    isize,
+    *const S,
+    isize,
+    isize,
+    S,
+    S,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
+/// A type that the `gemm` crates multiply.
+pub trait Multiply: Sized {
+    /// The kernel for this machine. It wants strides of columns that are no shorter than those of rows in `out`.
+    #[doc(hidden)]
+    fn kernel() -> Kernel<Self>;
+}
+
+impl Multiply for f32 {
+    fn kernel() -> Kernel<f32> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+}
+
+impl Multiply for f64 {
+    fn kernel() -> Kernel<f64> {
+        gemm_f64::gemm::f64::get_gemm_fn()
     }
 }

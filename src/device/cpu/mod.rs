@@ -29,6 +29,7 @@ pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
 pub(crate) use gather_aggregate::IndexedRows;
+pub(in crate::device) use gemm::Multiply;
 pub(crate) use sample::{LaborPeers, share};
 
 /// The CPU, computing in `f32` or `f64`. Clones share one memory pool.

@@ -38,9 +38,7 @@ fn vectors_named(name: Option<&str>) -> Arch {
         #[cfg(target_arch = "x86_64")]
         Some("avx2") => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
         Some(other) => {
-            tracing::warn!(
-                "COHOP_VECTORS is {other}: expected portable, or on x86-64 avx2; using the widest"
-            );
+            log::warn!("COHOP_VECTORS is {other}: expected portable, or on x86-64 avx2; using the widest");
             Arch::new()
         }
         None => Arch::new(),
