@@ -85,6 +85,13 @@ uint64_t cohop_scatter_add_bytes(cohop_dtype scalar, uint64_t rows, uint64_t col
 // scratch: cohop_scatter_add_bytes(scalar, rows, cols) bytes.
 int32_t cohop_scatter_add(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const uint32_t* index,
                           uint64_t n_out, void* scratch, void* out, cohop_status* status, void* stream);
+// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes, where cols is the table's. The factors `edge`, `row`, `column`
+// and `own` are optional; out: [n_rows, cols], or [n_rows, 2 * cols] without `own`.
+int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_cols,
+                               uint64_t n_edge, uint64_t cols, const void* table, uint64_t n_table,
+                               const uint32_t* index, const uint32_t* indptr, const uint32_t* indices,
+                               const void* edge, const void* row, const void* column, const void* own, void* scratch,
+                               void* out, cohop_status* status, void* stream);
 
 // ---- spmm (Spmm) ------------------------------------------------------------------------------------------------
 uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);

@@ -3,7 +3,7 @@
 // Both are bound by memory. A gather reads each row once, in pieces of up to 16 bytes, and writes it once; it also reads
 // tables in the host's memory, across the bus. A scatter sorts the indices, so that rows that are added to the same row
 // are neighbours; it reads a row of x for each and reads and writes a row of out for each that differs.
-#include "scalar.cuh"
+#include "indexed.cuh"
 #include "scratch.h"
 #include "sort.h"
 
@@ -54,21 +54,6 @@ __global__ void __launch_bounds__(BLOCK) gather_kernel(uint64_t rows, uint64_t p
       if (valid[u]) store_widened<N>(out + i * cols + pack * N, values[u]);
     }
   }
-}
-
-/// out[i] = index[i], or `limit` where it is out of range, which is reported.
-__global__ void __launch_bounds__(BLOCK) clamp_index_kernel(uint64_t n, const uint32_t* __restrict__ index,
-                                                            uint32_t limit, uint32_t* out, cohop_status* status) {
-  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
-    const uint32_t value = index[i];
-    if (value >= limit) report(status, COHOP_ARRAY_INDEX, i, value, limit);
-    if (out) out[i] = value < limit ? value : limit;
-  }
-}
-
-template <class T>
-bool is_aligned(const T* pointer, uint64_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
 /// With the widest packs, of N elements or fewer, that rows are aligned to.
@@ -236,7 +221,7 @@ template <class S>
 int32_t scatter_add(uint64_t n, uint64_t cols, const S* x, const uint32_t* index, uint64_t n_out, void* scratch, S* out,
                     cohop_status* status, void* stream) {
   const ScatterScratch<S> parts(scratch, n, cols);
-  const uint32_t limit = static_cast<uint32_t>(n_out < 0xffffffffu ? n_out : 0xffffffffu);
+  const uint32_t limit = index_limit(n_out);
   COHOP_LAUNCH(clamp_index_kernel, grid_for(n), BLOCK, 0, stream, n, index, limit, parts.clamped, status);
   if (cols == 0) return cohop_last_error();
   const int32_t code = sort_pairs<uint32_t>(n, parts.clamped, nullptr, parts.index, parts.positions, 0,
@@ -245,16 +230,6 @@ int32_t scatter_add(uint64_t n, uint64_t cols, const S* x, const uint32_t* index
   const Sorted sorted = {n, parts.n_parts, limit, parts.index, parts.positions};
   return packs<S>(cols, x, out) ? launch_scatter_add<PACK<S>>(sorted, cols, x, parts.sums, out, stream)
                                 : launch_scatter_add<1>(sorted, cols, x, parts.sums, out, stream);
-}
-
-/// Calls body with a zero of the type that a table's elements have.
-template <class Body>
-int32_t with_element(cohop_dtype dtype, Body body) {
-  switch (dtype) {
-    case COHOP_F16: return body(__half());
-    case COHOP_BF16: return body(__nv_bfloat16());
-    default: return with_scalar(dtype, body);
-  }
 }
 
 }  // namespace
@@ -269,8 +244,7 @@ int32_t cohop_gather(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uin
   COHOP_LAUNCHER(
     if (rows == 0) return 0;
     if (cols == 0) {
-      const uint32_t limit = static_cast<uint32_t>(n_table < 0xffffffffu ? n_table : 0xffffffffu);
-      COHOP_LAUNCH(clamp_index_kernel, grid_for(rows), BLOCK, 0, stream, rows, index, limit, nullptr, status);
+      check_index(rows, index, n_table, status, stream);
       return cohop_last_error();
     }
     return with_scalar(scalar, [&](auto zero) {

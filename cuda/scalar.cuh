@@ -54,5 +54,8 @@ __device__ __forceinline__ double square_root(double x) { return sqrt(x); }
 /// a b + c in one rounding: for dense products, as everything else is compiled without fused operations.
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+/// a b, never fused with an addition.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
 }  // namespace cohop

@@ -2,88 +2,22 @@
 //
 // Bound by memory: reads a row of x an entry and writes a row of out a row. See csr_rows.cuh for who does what. Sums run
 // in the entries' order, those of hubs in chunks of it: the same result on every run.
-#include "csr_rows.cuh"
+#include "product.cuh"
 
 namespace cohop {
 namespace {
-
-/// Factors of the entries; absent ones are null.
-template <class S>
-struct Factors {
-  const uint32_t* positions;  // [n_edge]
-  const S* edge;              // [n_edge]
-  const S* row;               // [n_rows]
-  const S* column;            // [n_cols]
-};
-
-/// Without WEIGHTED, there are no factors that differ within a row.
-template <class S, int N, bool WEIGHTED>
-struct Product : SumRows<S, N> {
-  using typename SumRows<S, N>::State;
-  const uint32_t* indices;  // [n_edge]
-  const S* x;               // [n_cols, cols]
-  Factors<S> factors;
-
-  struct Weighted {
-    uint32_t column;
-    S weight;
-  };
-  struct Plain {
-    uint32_t column;
-  };
-  using Entry = std::conditional_t<WEIGHTED, Weighted, Plain>;
-  using Operand = Pack<S, N>;
-
-  __device__ Entry entry(uint64_t e) const {
-    Entry entry = {};
-    entry.column = indices[e];
-    if constexpr (WEIGHTED) {
-      entry.weight = factors.column ? factors.column[entry.column] : S(1);
-      if (factors.edge) entry.weight *= factors.edge[factors.positions ? factors.positions[e] : e];
-    }
-    return entry;
-  }
-  __device__ Entry broadcast(const Entry& own, int lane, int width) const {
-    Entry entry = {};
-    entry.column = __shfl_sync(FULL, own.column, lane, width);
-    if constexpr (WEIGHTED) entry.weight = __shfl_sync(FULL, own.weight, lane, width);
-    return entry;
-  }
-  __device__ Operand load(const Entry& entry, uint64_t column) const {
-    return cohop::load<N>(x + entry.column * this->cols + column);
-  }
-  __device__ void add(State& state, uint32_t, const Entry& entry, const Operand& operand) const {
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-      if constexpr (WEIGHTED) {
-        state.value[k] += entry.weight * operand.value[k];
-      } else {
-        state.value[k] += operand.value[k];
-      }
-    }
-  }
-  __device__ void finish(uint64_t row, uint64_t column, State state, bool is_empty) const {
-    if (is_empty && this->add_to_out) return;
-    if (factors.row && !is_empty) {
-      const S factor = factors.row[row];
-#pragma unroll
-      for (int k = 0; k < N; k++) state.value[k] *= factor;
-    }
-    this->write_row(row, column, state);
-  }
-};
 
 template <class S, int N, bool WEIGHTED>
 int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Factors<S>& factors, const S* x,
              void* scratch, S* out, bool add, void* stream) {
   const SumScratch<S> parts(scratch, rows.n_edge, cols);
-  Product<S, N, WEIGHTED> op;
+  Product<S, N, WEIGHTED, DenseRows<S>> op;
   op.cols = cols;
   op.sums = parts.sums;
   op.out = out;
   op.add_to_out = add;
   op.indices = indices;
-  op.x = x;
+  op.x = {x};
   op.factors = factors;
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }

@@ -32,14 +32,15 @@ pub(crate) mod test_kernels;
 
 pub use attention::{Attention, AttentionDropout, AttentionSpec, GatGradients, GatSaved, Gatv2Operands};
 pub use batch_norm::BatchNorm;
-pub(crate) use cpu::IndexedRows;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub use cuda::Cuda;
 pub use elementwise::{Activation, Elementwise};
 pub(crate) use elementwise::{check_columns, check_probability};
-pub use gather::Gather;
-pub(crate) use gather::{check_gather, check_scatter_add};
+#[cfg(test)]
+pub(crate) use gather::gather_aggregate_apart;
+pub use gather::{Gather, IndexedRows};
+pub(crate) use gather::{check_gather, check_gather_aggregate, check_scatter_add};
 pub use gemm::Gemm;
 pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
 pub use loss::{IGNORED, Loss};

@@ -9,10 +9,12 @@ use std::ops::Range;
 use half::{bf16, f16};
 use rayon::prelude::*;
 
+use super::gather_aggregate;
 use super::parallel::{Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, vectorized};
 use super::prefetch::Prefetch;
 use crate::device::{
-    Cpu, Dtype, Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add,
+    Cpu, Csr, Dtype, Element, FeatureElement, Gather, IndexedRows, Matrix, MatrixMut, Scalar, Weights,
+    check_gather, check_scatter_add,
 };
 use crate::error::Result;
 
@@ -63,6 +65,17 @@ impl<S: Scalar> Gather for Cpu<S> {
             out.data.par_chunks_mut(rows_per_task * dim).enumerate().for_each(|(task, part)| run(task, part));
         }
         Ok(())
+    }
+
+    fn gather_aggregate<E: FeatureElement>(
+        &self,
+        x: IndexedRows<'_, Self, E>,
+        a: Csr<'_, Self>,
+        weights: Weights<'_, Self>,
+        own: Option<&[S]>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        gather_aggregate::gather_aggregate(x, a, weights, own, out)
     }
 }
 

@@ -12,76 +12,57 @@ use super::parallel::{ByEdges, Rows, check_csr, check_index, for_parts};
 use super::prefetch::Prefetch;
 use super::spmm::{Terms, each_row, entry_weight, row_tile, sum_row};
 use crate::device::{
-    Cpu, Csr, FeatureElement, MatrixMut, Scalar, Weights, Write, check_matrix_length, check_matrix_mut,
-    check_no_edge, check_weights,
+    Cpu, Csr, FeatureElement, IndexedRows, MatrixMut, Scalar, Weights, Write, check_gather_aggregate,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::Result;
 
-/// Rows of a table by index: row `i` is `table[index[i], :]`.
-#[derive(Clone, Copy)]
-pub(crate) struct IndexedRows<'a, E> {
-    /// `[n_table, dim]`
-    pub table: &'a [E],
-    /// Number of rows of the table.
-    pub n_table: usize,
-    /// `[n]`
-    pub index: &'a [u32],
-}
-
-impl<S: Scalar> Cpu<S> {
-    /// For each row `t` of `a`, whose columns are the rows `x` (of which the first `a.n_rows` are the destinations'):
-    ///
-    /// * with `own`: `out[t, :] = own[t] · x[t, :] + Σ_e weight(e) · x[indices[e], :]`, `out: [a.n_rows, dim]`;
-    /// * without: `out[t, :] = [x[t, :] | Σ_e weight(e) · x[indices[e], :]]`, `out: [a.n_rows, 2 · dim]`.
-    ///
-    /// The same numbers, bit for bit, as [`gather`](crate::device::Gather::gather) and
-    /// [`spmm`](crate::device::Spmm::spmm) give. `own: [a.n_rows]`; `a.edge` must be absent. An index at or above
-    /// `n_table` is [`IndexOutOfRange`](Error::IndexOutOfRange). Reads `(n_rows + n_edge) · dim` elements of the table.
-    pub(crate) fn gather_aggregate<'a, E: FeatureElement>(
-        &self,
-        x: IndexedRows<'a, E>,
-        a: Csr<'a, Self>,
-        weights: Weights<'a, Self>,
-        own: Option<&'a [S]>,
-        out: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_no_edge(&a)?;
-        check_weights(&a, &weights)?;
-        check_matrix_mut(&out)?;
-        check_length("rows of out", out.rows, a.n_rows)?;
-        check_length("index", x.index.len(), a.n_cols)?;
-        check_length("own", own.map_or(a.n_rows, <[S]>::len), a.n_rows)?;
-        if a.n_rows > a.n_cols {
-            return Err(Error::invalid("n_rows", a.n_rows, format!("at most the {} columns", a.n_cols)));
-        }
-        let parts = if own.is_some() { 1 } else { 2 };
-        let dim = out.cols / parts;
-        check_length("columns of out", out.cols, parts * dim)?;
-        check_matrix_length(x.table.len(), x.n_table, dim)?;
-        check_index("index", x.index, x.n_table)?;
-        let work = ByEdges { indptr: a.indptr, dim };
-        let rows = Rows { data: out.data, cols: out.cols };
-        let pass = Pass { x, dim, a, weights, own, prefetch: Prefetch::for_table_sums() };
-        if weights.edge.is_none() && weights.column.is_none() {
-            for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
-                pass.rows::<false>(range, out);
-            });
-        } else {
-            for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
-                pass.rows::<true>(range, out);
-            });
-        }
-        Ok(())
+/// [`Gather::gather_aggregate`](crate::device::Gather::gather_aggregate).
+pub(super) fn gather_aggregate<E: FeatureElement, S: Scalar>(
+    x: IndexedRows<'_, Cpu<S>, E>,
+    a: Csr<'_, Cpu<S>>,
+    weights: Weights<'_, Cpu<S>>,
+    own: Option<&[S]>,
+    out: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_csr(&a)?;
+    let dim = check_gather_aggregate(&x, &a, &weights, own.as_ref(), &out)?;
+    check_index("index", x.index, x.n_table)?;
+    let work = ByEdges { indptr: a.indptr, dim };
+    let rows = Rows { data: out.data, cols: out.cols };
+    let pass = Pass {
+        table: x.table,
+        index: x.index,
+        dim,
+        indptr: a.indptr,
+        indices: a.indices,
+        edge: weights.edge,
+        row: weights.row,
+        column: weights.column,
+        own,
+        prefetch: Prefetch::for_table_sums(),
+    };
+    if weights.edge.is_none() && weights.column.is_none() {
+        for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+            pass.rows::<false>(range, out);
+        });
+    } else {
+        for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+            pass.rows::<true>(range, out);
+        });
     }
+    Ok(())
 }
 
 /// What the pass reads.
-struct Pass<'a, E, S: Scalar> {
-    x: IndexedRows<'a, E>,
+struct Pass<'a, E, S> {
+    table: &'a [E],
+    index: &'a [u32],
     dim: usize,
-    a: Csr<'a, Cpu<S>>,
-    weights: Weights<'a, Cpu<S>>,
+    indptr: &'a [u32],
+    indices: &'a [u32],
+    edge: Option<&'a [S]>,
+    row: Option<&'a [S]>,
+    column: Option<&'a [S]>,
     own: Option<&'a [S]>,
     prefetch: Prefetch,
 }
@@ -99,7 +80,7 @@ impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
 
     #[inline(always)]
     fn row<const WEIGHTED: bool>(&self, t: usize, out: &mut [S], partial: &mut Vec<S>) {
-        let IndexedRows { table, index, .. } = self.x;
+        let &Pass { table, index, .. } = self;
         if let Some(&later) = index.get(t + OWN_ROWS_AHEAD) {
             self.prefetch.row(table, self.dim, later as usize);
         }
@@ -113,8 +94,8 @@ impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
                 (head, Write::Add)
             }
         };
-        let entries = self.a.indptr[t] as usize..self.a.indptr[t + 1] as usize;
-        let factor = self.weights.row.map(|row| row[t]);
+        let entries = self.indptr[t] as usize..self.indptr[t + 1] as usize;
+        let factor = self.row.map(|row| row[t]);
         sum_row(&TableRows::<E, S, WEIGHTED>(self), entries, sums, partial, factor, write);
     }
 }
@@ -123,27 +104,27 @@ impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
 const OWN_ROWS_AHEAD: usize = 16;
 
 /// The sources' rows in the table, widened, and times their weights if they have any.
-struct TableRows<'p, 'a, E, S: Scalar, const WEIGHTED: bool>(&'p Pass<'a, E, S>);
+struct TableRows<'p, 'a, E, S, const WEIGHTED: bool>(&'p Pass<'a, E, S>);
 
 impl<E: FeatureElement, S: Scalar, const WEIGHTED: bool> Terms<S> for TableRows<'_, '_, E, S, WEIGHTED> {
     #[inline(always)]
     fn prefetch(&self, e: usize) {
-        let Pass { x, dim, a, prefetch, .. } = self.0;
-        if let Some(&j) = a.indices.get(e + prefetch.ahead)
-            && let Some(&i) = x.index.get(j as usize)
+        let &Pass { table, index, dim, indices, prefetch, .. } = self.0;
+        if let Some(&j) = indices.get(e + prefetch.ahead)
+            && let Some(&i) = index.get(j as usize)
         {
-            prefetch.row(x.table, *dim, i as usize);
+            prefetch.row(table, dim, i as usize);
         }
     }
 
     #[inline(always)]
     fn add<const W: usize>(&self, e: usize, column: usize, sum: &mut [S; W]) {
-        let Pass { x, dim, a, weights, .. } = self.0;
-        let j = a.indices[e];
+        let &Pass { table, index, dim, indices, edge, column: factors, .. } = self.0;
+        let j = indices[e];
         let mut row = [S::zero(); W];
-        widen_row(row_tile::<E, W>(x.table, *dim, x.index[j as usize], column), &mut row);
+        widen_row(row_tile::<E, W>(table, dim, index[j as usize], column), &mut row);
         if WEIGHTED {
-            let weight = entry_weight(weights.edge, weights.column, || e, j);
+            let weight = entry_weight(edge, factors, || e, j);
             for k in 0..W {
                 sum[k] += weight * row[k];
             }
@@ -154,6 +135,3 @@ impl<E: FeatureElement, S: Scalar, const WEIGHTED: bool> Terms<S> for TableRows<
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -28,7 +28,6 @@ use crate::error::{Result, check_length};
 pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
-pub(crate) use gather_aggregate::IndexedRows;
 pub(in crate::device) use gemm::Multiply;
 pub(crate) use sample::{LaborPeers, share};
 

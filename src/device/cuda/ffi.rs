@@ -450,6 +450,27 @@ unsafe extern "C" {
         status: *mut cohop_status,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_gather_aggregate(
+        scalar: cohop_dtype,
+        element: cohop_dtype,
+        n_rows: u64,
+        n_cols: u64,
+        n_edge: u64,
+        cols: u64,
+        table: *const ::std::os::raw::c_void,
+        n_table: u64,
+        index: *const u32,
+        indptr: *const u32,
+        indices: *const u32,
+        edge: *const ::std::os::raw::c_void,
+        row: *const ::std::os::raw::c_void,
+        column: *const ::std::os::raw::c_void,
+        own: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
     pub fn cohop_spmm(
         scalar: cohop_dtype,

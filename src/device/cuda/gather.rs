@@ -1,7 +1,11 @@
-//! Gather and scatter of rows on CUDA; see `cuda/gather.cu`.
+//! Gather and scatter of rows on CUDA; see `cuda/gather.cu` and `cuda/gather_aggregate.cu`.
 
+use super::memory::pointer_or_null;
 use super::{Cuda, CudaView, dtype, ffi};
-use crate::device::{FeatureElement, Gather, Matrix, MatrixMut, Scalar, check_gather, check_scatter_add};
+use crate::device::{
+    Csr, FeatureElement, Gather, IndexedRows, Matrix, MatrixMut, Scalar, Weights, check_gather,
+    check_gather_aggregate, check_scatter_add,
+};
 use crate::error::Result;
 
 impl<S: Scalar> Gather for Cuda<S> {
@@ -43,5 +47,39 @@ impl<S: Scalar> Gather for Cuda<S> {
         let code =
             unsafe { ffi::cohop_scatter_add(scalar, rows, cols, x, index, n_out, part, out, status, stream) };
         self.check("scatter_add", code)
+    }
+
+    fn gather_aggregate<E: FeatureElement>(
+        &self,
+        x: IndexedRows<'_, Self, E>,
+        a: Csr<'_, Self>,
+        weights: Weights<'_, Self>,
+        own: Option<CudaView<'_, S>>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        let dim = check_gather_aggregate(&x, &a, &weights, own.as_ref(), &out)?;
+        let (n_rows, n_cols, n_edge) = (a.n_rows as u64, a.n_cols as u64, a.indices.len() as u64);
+        let (cols, n_table) = (dim as u64, x.n_table as u64);
+        let (scalar, element) = (dtype::<S>(), dtype::<E>());
+        // SAFETY: a function of its arguments.
+        let bytes = unsafe { ffi::cohop_spmm_bytes(scalar, n_edge, cols) };
+        let scratch = self.scratch::<u8>(bytes as usize)?;
+        let (table, index) = (x.table.pointer().cast(), x.index.pointer());
+        let (indptr, indices) = (a.indptr.pointer(), a.indices.pointer());
+        let [edge, row, column, own] =
+            [weights.edge, weights.row, weights.column, own].map(|factor| pointer_or_null(factor).cast());
+        let (part, out) = (scratch.pointer().cast(), out.data.pointer().cast());
+        let (status, stream) = (self.status(), self.stream()?);
+        // SAFETY: `table` holds `n_table * cols` elements and `index` `n_cols`; the pattern is valid: `indptr` holds
+        // `n_rows + 1` offsets up to `n_edge`, `indices` `n_edge` numbers below `n_cols`, and `n_rows <= n_cols`; factors
+        // are null or hold one scalar for each entry, row or column; `out` holds `n_rows * cols` scalars, or twice as
+        // many without `own`, and the scratch memory as many bytes as were asked for.
+        let code = unsafe {
+            ffi::cohop_gather_aggregate(
+                scalar, element, n_rows, n_cols, n_edge, cols, table, n_table, index, indptr, indices, edge,
+                row, column, own, part, out, status, stream,
+            )
+        };
+        self.check("gather_aggregate", code)
     }
 }

@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{
-    MOST_CASES, NamedBody, attention, batch_norm, elementwise, loss, optimizer, relation, rows, sample,
-    sparse,
+    MOST_CASES, NamedBody, attention, batch_norm, elementwise, gather_aggregate, loss, optimizer, relation,
+    rows, sample, sparse,
 };
 use crate::device::cuda::testing::{choose_schedule, compare_draws, gather_too_much};
 use crate::device::{Cuda, Gather, MatrixMut, Storage};
@@ -91,6 +91,7 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         named(elementwise::BODIES, "scale_and_multiply add_bias_activate activate_backward sum_rows dot"),
         named(elementwise::BODIES, "scale_rows copy_columns dropout"),
         named(rows::BODIES, "gather scatter_add"),
+        named(gather_aggregate::BODIES, "gather_aggregate_of_hubs"),
         named(sparse::BODIES, "spmm spmm_max spmm_max_backward transpose inverse_degree sddmm_dot sddmm_add"),
         named(attention::BODIES, "gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula"),
         named(attention::BODIES, "head_dot_is_its_formula hubs permutations_are_inverted"),

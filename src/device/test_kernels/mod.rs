@@ -7,6 +7,7 @@ mod batch_norm;
 mod elementwise;
 #[cfg(feature = "emulate")]
 mod failures;
+mod gather_aggregate;
 mod gemm;
 mod loss;
 mod naive;

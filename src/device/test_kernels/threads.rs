@@ -51,6 +51,10 @@ fn run_all<S: Scalar>() -> Vec<u64> {
     device.scatter_add(y_matrix, &index, out!(n_cols, dim)).unwrap();
     device.dropout(0.3, 1, 2, Some(&index), y_matrix, out!(n, dim)).unwrap();
     keep(&out);
+    let rows = IndexedRows::<Cpu<S>, S> { table: &x, n_table: n_cols, index: &index };
+    let block = Csr { n_cols: n, ..csr };
+    device.gather_aggregate(rows, block, weights, Some(&y[..n]), out!(n, dim)).unwrap();
+    keep(&out);
 
     device.gemm(y_matrix, true, y_matrix, false, out!(dim, dim), Write::Assign).unwrap();
     let long = random.values::<S>(20_000 * 8, false);

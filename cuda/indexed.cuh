@@ -1,0 +1,42 @@
+// Rows by index: what the kernels of the family share.
+#pragma once
+#include "scalar.cuh"
+
+namespace cohop {
+namespace {
+
+/// out[i] = index[i], or `limit` where it is out of range, which is reported.
+__global__ void __launch_bounds__(BLOCK) clamp_index_kernel(uint64_t n, const uint32_t* __restrict__ index,
+                                                            uint32_t limit, uint32_t* out, cohop_status* status) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
+    const uint32_t value = index[i];
+    if (value >= limit) report(status, COHOP_ARRAY_INDEX, i, value, limit);
+    if (out) out[i] = value < limit ? value : limit;
+  }
+}
+
+/// What an index into n rows must be below.
+inline uint32_t index_limit(uint64_t n) { return static_cast<uint32_t>(n < 0xffffffffu ? n : 0xffffffffu); }
+
+/// Reports an index that is out of range.
+inline void check_index(uint64_t n, const uint32_t* index, uint64_t n_table, cohop_status* status, void* stream) {
+  COHOP_LAUNCH(clamp_index_kernel, grid_for(n), BLOCK, 0, stream, n, index, index_limit(n_table), nullptr, status);
+}
+
+template <class T>
+bool is_aligned(const T* pointer, uint64_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+/// Calls body with a zero of the type that a table's elements have.
+template <class Body>
+int32_t with_element(cohop_dtype dtype, Body body) {
+  switch (dtype) {
+    case COHOP_F16: return body(__half());
+    case COHOP_BF16: return body(__nv_bfloat16());
+    default: return with_scalar(dtype, body);
+  }
+}
+
+}  // namespace
+}  // namespace cohop
