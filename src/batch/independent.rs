@@ -50,7 +50,7 @@ impl<D: Device> BatchSource<D> for Independent<D> {
 
 /// The sampler of PE `rank` in independent mode: two PEs that sample one vertex do so independently.
 pub(crate) fn independent_sampler(sampler: &SamplerConfig, rank: usize) -> SamplerConfig {
-    let seed = rng::derive(sampler.seed, Purpose::Partition.stream(1), rank as u64);
+    let seed = rng::derive(sampler.seed, Purpose::ProcessingElement.stream(0), rank as u64);
     SamplerConfig { seed, ..sampler.clone() }
 }
 

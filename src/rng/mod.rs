@@ -27,48 +27,56 @@ pub(crate) use philox::LANES;
 pub use philox::philox4x32;
 pub use variates::Variates;
 
-/// What a stream of draws is for. Two purposes, or two layers of one, never share a draw.
+/// What a stream of draws is for. Two purposes, or two layers of one, never share a draw. An entry's value is the number
+/// of its first stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u64)]
 pub enum Purpose {
     /// Seeds of the κ windows, by window.
-    Window = 1,
+    Window = 1 << 32,
     /// Uniform subsets of a row (Floyd), by vertex and draw.
-    Subset = 2,
+    Subset = 2 << 32,
     /// Subsets again, by vertex and draw: after a rejection, and for rows beyond 2³² edges.
-    SubsetAgain = 16,
+    SubsetAgain = 16 << 32,
     /// Dependent neighbour sampling, by edge.
-    Edge = 3,
+    Edge = 3 << 32,
     /// LABOR's variates, by source vertex.
-    Source = 4,
+    Source = 4 << 32,
     /// Exponential keys of weighted sampling, by edge.
-    Key = 5,
+    Key = 5 << 32,
     /// Sampling with replacement, by vertex and draw.
-    Replacement = 6,
+    Replacement = 6 << 32,
     /// Whether a walk goes back before a step, by vertex and step.
-    WalkRestart = 7,
+    WalkRestart = 7 << 32,
     /// Where a walk steps to, by vertex and step.
-    WalkStep = 8,
-    /// Order of the seed vertices, by epoch.
-    EpochOrder = 9,
+    WalkStep = 8 << 32,
+    /// Seeds of the epochs, by epoch. This stream and the next two have one number each.
+    EpochSeed = 9 << 32,
+    /// Order of the seed vertices, by position, under the epoch's seed.
+    EpochOrder = 9 << 32 | 1,
+    /// The seed of the neighbourhoods that predictions and evaluations are made from.
+    Evaluation = 9 << 32 | 2,
     /// Graph generators.
-    Graph = 10,
+    Graph = 10 << 32,
     /// Features and labels of generated data.
-    Features = 11,
+    Features = 11 << 32,
     /// Splits into training, validation and test vertices.
-    Split = 12,
-    /// Assignment of vertices to processing elements.
-    Partition = 13,
+    Split = 12 << 32,
+    /// Assignment of vertices to processing elements. This stream and the next have one number each.
+    Partition = 13 << 32,
+    /// Seeds of processing elements that sample independently, by rank.
+    ProcessingElement = 13 << 32 | 1,
     /// Initial parameters.
-    Parameters = 14,
+    Parameters = 14 << 32,
     /// Dropout masks.
-    Dropout = 15,
+    Dropout = 15 << 32,
 }
 
 impl Purpose {
-    /// The stream of this purpose for a layer, an epoch, a parameter's number: whatever tells its streams apart.
+    /// The stream of this purpose for a layer, a parameter's number: whatever tells its streams apart; 0 if nothing
+    /// does.
     pub const fn stream(self, index: u32) -> u64 {
-        (self as u64) << 32 | index as u64
+        self as u64 | index as u64
     }
 }
 

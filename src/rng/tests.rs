@@ -85,3 +85,34 @@ fn normal_numbers_have_the_moments_of_the_normal_distribution() {
     let neighbours = x.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / n as f64;
     assert!(neighbours.abs() < unit);
 }
+
+/// Results of every version hang on these numbers: they must never change.
+#[test]
+fn purposes_have_the_streams_that_they_always_had() {
+    use Purpose::*;
+    let expected = [
+        (Window, 1, 0),
+        (Subset, 2, 0),
+        (Edge, 3, 0),
+        (Source, 4, 0),
+        (Key, 5, 0),
+        (Replacement, 6, 0),
+        (WalkRestart, 7, 0),
+        (WalkStep, 8, 0),
+        (EpochSeed, 9, 0),
+        (EpochOrder, 9, 1),
+        (Evaluation, 9, 2),
+        (Graph, 10, 0),
+        (Features, 11, 0),
+        (Split, 12, 0),
+        (Partition, 13, 0),
+        (ProcessingElement, 13, 1),
+        (Parameters, 14, 0),
+        (Dropout, 15, 0),
+        (SubsetAgain, 16, 0),
+    ];
+    for (purpose, high, low) in expected {
+        assert_eq!(purpose.stream(0), high << 32 | low, "{purpose:?}");
+    }
+    assert_eq!(Source.stream(3), 4 << 32 | 3);
+}

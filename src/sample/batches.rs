@@ -29,8 +29,8 @@ impl Batches {
     /// The batches of epoch number `epoch`: a pure function of the seed and the epoch.
     pub fn epoch(&self, epoch: u64) -> Epoch {
         let mut order = self.seeds.clone();
-        let of_epoch = derive(self.seed, Purpose::EpochOrder.stream(0), epoch);
-        shuffle(of_epoch, Purpose::EpochOrder.stream(1), &mut order);
+        let of_epoch = derive(self.seed, Purpose::EpochSeed.stream(0), epoch);
+        shuffle(of_epoch, Purpose::EpochOrder.stream(0), &mut order);
         let first_batch = epoch.wrapping_mul(self.per_epoch() as u64);
         Epoch { order, batch_size: self.batch_size, first_batch }
     }

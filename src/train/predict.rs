@@ -28,7 +28,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
         let workers = self.config.workers;
         // Other neighbourhoods than those trained on.
-        let seed = rng::derive(self.config.sampler.seed, Purpose::EpochOrder.stream(2), 0);
+        let seed = rng::derive(self.config.sampler.seed, Purpose::Evaluation.stream(0), 0);
         let mut sampler = SamplerConfig { seed, ..self.config.sampler.clone() };
         let mut batch_size = self.config.batch_size.unwrap_or(vertices.len()).max(1);
         if self.config.eval == EvalMode::Full {

@@ -134,7 +134,7 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
             smallest(&edges, fanout, |edge| f64::from(variates.word(Purpose::Edge.stream(layer), edge)))
         }
         Method::Neighbor { .. } => floyd(&edges, fanout, |draw, n| {
-            let counter = [vertex, draw as u32 / 4, layer, Purpose::Subset as u32];
+            let counter = [vertex, draw as u32 / 4, layer, (Purpose::Subset.stream(0) >> 32) as u32];
             let words = philox4x32(counter, [seed as u32, (seed >> 32) as u32]);
             let product = u64::from(words[draw % 4]) * n;
             if product % (1 << 32) < (1 << 32) % n {
