@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use cohop::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock};
+use cohop::device::{Cpu, Method, Sample, SampleSpec, SampledBlock};
 use cohop::graph::{Graph, Rmat};
 use cohop::rng::{Kappa, Purpose, Variates, bounded};
 use criterion::{Criterion, Throughput, criterion_group};
@@ -11,15 +11,8 @@ use criterion::{Criterion, Throughput, criterion_group};
 const FANOUTS: [usize; 3] = [15, 10, 5];
 const BATCH: usize = 1024;
 
-const fn labor(iterations: LaborIterations) -> Method {
-    Method::Labor { iterations, fixed_size: false, layer_dependent: false }
-}
-
-const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
-const LABOR_0: Method = labor(LaborIterations::Fixed(0));
-const LABOR_STAR: Method = labor(LaborIterations::Converged);
 const METHODS: [(&str, Method); 3] =
-    [("neighbor", NEIGHBOR), ("labor-0", LABOR_0), ("labor-star", LABOR_STAR)];
+    [("neighbor", Method::NEIGHBOR), ("labor-0", Method::LABOR_0), ("labor-star", Method::LABOR_STAR)];
 
 /// All layers of a batch.
 fn minibatch(cpu: &Cpu, graph: &Arc<Graph>, method: Method, number: u64) -> Vec<SampledBlock<Cpu>> {
@@ -64,7 +57,7 @@ fn check(graph: &Graph, method: Method, blocks: &[SampledBlock<Cpu>]) {
     // LABOR's sizes are right on average: shared variates make a batch's sum spread by some percent. LABOR-* keeps
     // more edges, those that bring in no new source.
     let ratio = kept as f64 / expected as f64;
-    let at_most = if method == LABOR_STAR { f64::INFINITY } else { 1.2 };
+    let at_most = if method == Method::LABOR_STAR { f64::INFINITY } else { 1.2 };
     assert!(ratio > 0.8 && ratio < at_most, "{kept} edges, expected {expected}");
 }
 

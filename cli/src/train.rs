@@ -14,7 +14,7 @@ use cohop::cache::Policy;
 use cohop::comm::{Communicator, threads};
 use cohop::coop::Mode;
 use cohop::data::{self, Dataset, FeatureDtype, Features, SbmData};
-use cohop::device::{Device, LaborIterations, Method};
+use cohop::device::{Device, Method};
 use cohop::graph::PartitionMethod;
 use cohop::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use cohop::rng::Kappa;
@@ -220,12 +220,11 @@ pub(super) enum SamplerName {
 
 impl SamplerName {
     pub(super) fn method(self) -> Method {
-        let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
         match self {
-            SamplerName::Neighbor => Method::Neighbor { replace: false, weighted: false },
-            SamplerName::Labor0 => labor(LaborIterations::Fixed(0)),
-            SamplerName::Labor => labor(LaborIterations::Converged),
-            SamplerName::Walk => Method::Walk { walks: 10, length: 3, restart: 0.5 },
+            SamplerName::Neighbor => Method::NEIGHBOR,
+            SamplerName::Labor0 => Method::LABOR_0,
+            SamplerName::Labor => Method::LABOR_STAR,
+            SamplerName::Walk => Method::PINSAGE_WALK,
             SamplerName::Full => Method::Full,
         }
     }

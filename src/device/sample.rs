@@ -58,6 +58,36 @@ pub enum Method {
     },
 }
 
+impl Method {
+    /// Uniform in-edges without replacement.
+    pub const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
+    /// LABOR-0: a Poisson number of edges, other variates in each layer.
+    pub const LABOR_0: Method = Method::labor(LaborIterations::Fixed(0));
+    /// LABOR-*.
+    pub const LABOR_STAR: Method = Method::labor(LaborIterations::Converged);
+    /// Ten walks of three steps from each destination, with an even chance of a restart.
+    pub const PINSAGE_WALK: Method = Method::Walk { walks: 10, length: 3, restart: 0.5 };
+
+    /// LABOR with a Poisson number of edges, and other variates in each layer.
+    pub const fn labor(iterations: LaborIterations) -> Self {
+        Method::Labor { iterations, fixed_size: false, layer_dependent: false }
+    }
+
+    /// Whether what is sampled are edges of the graph, with numbers and types. Walks end at vertices instead.
+    pub const fn takes_edges(self) -> bool {
+        !matches!(self, Method::Walk { .. })
+    }
+
+    /// Whether blocks have estimator weights ([`SampledBlock::weight`]).
+    pub const fn has_weights(self) -> bool {
+        match self {
+            Method::Full | Method::Neighbor { .. } => false,
+            Method::Labor { iterations, .. } => !matches!(iterations, LaborIterations::Fixed(0)),
+            Method::Walk { .. } => true,
+        }
+    }
+}
+
 /// One layer's sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleSpec {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::seeds::{check_batch_size, check_not_empty};
-use super::{LABOR_0, Listener, NEIGHBOR, method_name, seed_pool};
+use super::{Listener, method_name, seed_pool};
 use crate::cache::{Counts, Directory, Policy};
 use crate::data::Dataset;
 use crate::device::{Cpu, Method, Sample};
@@ -44,7 +44,7 @@ impl Default for KappaConfig {
     fn default() -> Self {
         let steps = [1, 4, 16, 64, 256].map(|kappa| std::num::NonZeroU64::new(kappa).map(Kappa::Steps));
         KappaConfig {
-            samplers: vec![NEIGHBOR, LABOR_0],
+            samplers: vec![Method::NEIGHBOR, Method::LABOR_0],
             fanouts: Fanouts(vec![10, 10, 10]),
             kappas: steps.into_iter().flatten().chain([Kappa::Infinite]).collect(),
             cache_rows: vec![1 << 12],

@@ -65,12 +65,5 @@ pub fn method_name(method: &Method) -> String {
     name
 }
 
-/// Neighbour sampling without replacement.
-pub(crate) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
-
-/// LABOR-0.
-pub(crate) const LABOR_0: Method =
-    Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
-
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::seeds::{check_not_empty, for_full_batches};
 use super::work::counts;
-use super::{LABOR_0, Listener, Spread};
+use super::{Listener, Spread};
 use crate::batch::{independent_sampler, seeds_of};
 use crate::comm::{Stage, threads};
 use crate::coop::{CooperativeBatch, CooperativeSampler};
@@ -41,7 +41,7 @@ impl Default for ModesConfig {
     /// LABOR-0 with the paper's fanouts and hidden layers of 256; 1024 seeds for all PEs.
     fn default() -> Self {
         ModesConfig {
-            sampler: LABOR_0,
+            sampler: Method::LABOR_0,
             fanouts: Fanouts(vec![10, 10, 10]),
             pes: vec![1, 2, 4, 8, 16],
             batch_size: 1024,

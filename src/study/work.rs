@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::seeds::{check_batch_size, check_not_empty, for_full_batches};
-use super::{Estimate, LABOR_0, Listener, NEIGHBOR, method_name};
-use crate::device::{Cpu, LaborIterations, Method, Sample};
+use super::{Estimate, Listener, method_name};
+use crate::device::{Cpu, Method, Sample};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::rng::Kappa;
@@ -30,14 +30,8 @@ pub struct WorkConfig {
 impl Default for WorkConfig {
     /// The paper's samplers (figure 2) and fanouts; batches of 1 to 1024 seeds.
     fn default() -> Self {
-        let labor = LaborIterations::Converged;
         WorkConfig {
-            samplers: vec![
-                NEIGHBOR,
-                LABOR_0,
-                Method::Labor { iterations: labor, fixed_size: false, layer_dependent: false },
-                Method::Walk { walks: 10, length: 3, restart: 0.5 },
-            ],
+            samplers: vec![Method::NEIGHBOR, Method::LABOR_0, Method::LABOR_STAR, Method::PINSAGE_WALK],
             fanouts: Fanouts(vec![10, 10, 10]),
             batch_sizes: (0..=10).map(|exponent| 1 << exponent).collect(),
             batches: 10,

@@ -206,7 +206,7 @@ impl Default for TrainConfig {
                 first_layer_only: false,
             },
             sampler: SamplerConfig {
-                method: Method::Neighbor { replace: false, weighted: false },
+                method: Method::NEIGHBOR,
                 fanouts: Fanouts(vec![10, 10]),
                 per_relation: false,
                 kappa: Kappa::INDEPENDENT,

@@ -148,7 +148,7 @@ fn sampled_training_and_inference_match_full_ones() {
             batch_size: None,
             ..base.clone()
         };
-        let neighbor = Method::Neighbor { replace: false, weighted: false };
+        let neighbor = Method::NEIGHBOR;
         let sampled = TrainConfig {
             sampler: SamplerConfig { seed, ..sampler(neighbor, &[20, 20]) },
             batch_size: Some(50),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cohop::comm::{Communicator, threads};
 use cohop::coop::Mode;
 use cohop::data::{Dataset, Features, Split};
-use cohop::device::{Cpu, LaborIterations, Method, Scalar, Storage};
+use cohop::device::{Cpu, Method, Scalar, Storage};
 use cohop::graph::{Graph, PartitionMethod, Rmat};
 use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::rng::{self, Purpose};
@@ -24,8 +24,6 @@ const KINDS: [ModelKind; 9] = [
     ModelKind::Rgcn,
     ModelKind::Rgat,
 ];
-
-const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
 
 /// 200 vertices, some isolated; three relations; `features` a vertex, or none.
 fn dataset(features: usize) -> Arc<Dataset> {
@@ -60,7 +58,7 @@ fn config(kind: ModelKind) -> TrainConfig {
     }
     config.optimizer = OptimizerConfig::Sgd { lr: 1.0, momentum: 0.0, weight_decay: 0.0 };
     config.sampler =
-        SamplerConfig { method: NEIGHBOR, fanouts: Fanouts(vec![4, 3]), seed: 9, ..config.sampler };
+        SamplerConfig { method: Method::NEIGHBOR, fanouts: Fanouts(vec![4, 3]), seed: 9, ..config.sampler };
     config.batch_size = Some(200);
     config.seed = 4;
     config
@@ -177,11 +175,10 @@ fn cooperative_gradients_are_serial_ones_in_f32() {
 #[test]
 fn every_partition_and_sampler_gives_the_serial_gradient() {
     let dataset = dataset(5);
-    let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
     for method in [
         Method::Full,
-        labor(LaborIterations::Fixed(0)),
-        labor(LaborIterations::Converged),
+        Method::LABOR_0,
+        Method::LABOR_STAR,
         Method::Walk { walks: 5, length: 3, restart: 0.5 },
     ] {
         for partition in [PartitionMethod::Random, PartitionMethod::Contiguous, PartitionMethod::Hash] {
@@ -256,7 +253,8 @@ fn independent_gradients_are_the_mean_of_serial_ones() {
             let share = &seeds[seeds.len() * rank / n_pes..seeds.len() * (rank + 1) / n_pes];
             let part = Arc::new(Dataset { train_idx: share.to_vec(), ..Dataset::clone(&dataset) });
             let mut config = config.clone();
-            config.sampler.seed = rng::derive(config.sampler.seed, Purpose::Partition.stream(1), rank as u64);
+            config.sampler.seed =
+                rng::derive(config.sampler.seed, Purpose::ProcessingElement.stream(0), rank as u64);
             let serial = alone::<f64>(&part, &config, 1);
             let weight = share.len() as f64 / seeds.len() as f64;
             for ((name, end), (_, start)) in serial.parameters.iter().zip(&start.parameters) {

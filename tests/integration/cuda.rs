@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cohop::batch::DataOnDevice;
 use cohop::data::{self, Dataset, FeatureDtype, SbmData};
-use cohop::device::{Cpu, Cuda, Device, LaborIterations, Method};
+use cohop::device::{Cpu, Cuda, Device, Method};
 use cohop::graph::Sbm;
 use cohop::nn::ModelKind;
 use cohop::sample::Fanouts;
@@ -80,10 +80,9 @@ fn every_sampler_feeds_it() {
     if !common::has_cuda() {
         return;
     }
-    let labor = |iterations| Method::Labor { iterations, fixed_size: false, layer_dependent: false };
     for method in [
-        labor(LaborIterations::Fixed(0)),
-        labor(LaborIterations::Converged),
+        Method::LABOR_0,
+        Method::LABOR_STAR,
         Method::Walk { walks: 4, length: 3, restart: 0.5 },
         Method::Full,
     ] {
@@ -99,9 +98,7 @@ fn minibatches_made_on_the_device_are_those_of_the_host() {
     if !common::has_cuda() {
         return;
     }
-    let labor =
-        Method::Labor { iterations: LaborIterations::Converged, fixed_size: false, layer_dependent: false };
-    for method in [Method::Neighbor { replace: false, weighted: false }, labor] {
+    for method in [Method::NEIGHBOR, Method::LABOR_STAR] {
         let mut config = config(ModelKind::Sage);
         config.sampler.method = method;
         config.data_on_device = DataOnDevice::All;

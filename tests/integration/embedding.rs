@@ -64,7 +64,7 @@ fn a_step_changes_the_rows_that_the_batch_read_and_no_others() {
     let mut optimizer = Optimizer::new(&cpu, adam, &model.parameters).unwrap();
     let slicer = Slicer::new(cpu.clone(), dataset, model.needs());
     let sampler = SamplerConfig {
-        method: Method::Neighbor { replace: false, weighted: false },
+        method: Method::NEIGHBOR,
         fanouts: Fanouts(vec![3, 3]),
         ..TrainConfig::default().sampler
     };

@@ -15,7 +15,7 @@ use cohop::train::{TrainConfig, infer_full};
 
 /// Blocks without weights, with them, and whole.
 const METHODS: [Method; 3] = [
-    Method::Neighbor { replace: false, weighted: false },
+    Method::NEIGHBOR,
     Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: true },
     Method::Full,
 ];

@@ -64,7 +64,7 @@ fn sampled_rgcn_on_aifb_is_as_good_as_full_batch() {
     let sampled = |seed| {
         let full = rgcn(seed);
         let sampler = SamplerConfig {
-            method: Method::Neighbor { replace: false, weighted: false },
+            method: Method::NEIGHBOR,
             fanouts: Fanouts(vec![20, 20]),
             per_relation: true,
             seed,

@@ -1,7 +1,7 @@
 //! Studies on real graphs.
 
 use cohop::data;
-use cohop::device::{LaborIterations, Method};
+use cohop::device::Method;
 use cohop::sample::Fanouts;
 use cohop::study::{WorkConfig, seed_pool, work};
 
@@ -25,12 +25,8 @@ fn work_is_concave_on_every_shared_graph() {
         let pool = seed_pool(&dataset);
         let whole = pool.len().min(256);
         let sizes = [whole / 8, whole / 4, whole / 2, whole];
-        let labor_0 = LaborIterations::Fixed(0);
         let config = WorkConfig {
-            samplers: vec![
-                Method::Neighbor { replace: false, weighted: false },
-                Method::Labor { iterations: labor_0, fixed_size: false, layer_dependent: false },
-            ],
+            samplers: vec![Method::NEIGHBOR, Method::LABOR_0],
             fanouts: Fanouts(vec![5, 5]),
             batch_sizes: sizes.to_vec(),
             batches: 10,

@@ -6,7 +6,7 @@ use super::Bench;
 use super::check::wrong;
 use super::row::Amount;
 use cohop::Result;
-use cohop::device::{Device, LaborIterations, Method};
+use cohop::device::{Device, Method};
 use cohop::graph::Graph;
 use cohop::rng::Kappa;
 use cohop::sample::{Fanouts, MiniBatch, Sampler, SamplerConfig};
@@ -14,12 +14,9 @@ use cohop::train::Pipeline;
 
 /// From the seeds outwards.
 pub(super) const FANOUTS: [usize; 3] = [15, 10, 5];
-pub(super) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
-const LABOR_0: Method =
-    Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
 
 pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
-    for (work, method) in [("sample", NEIGHBOR), ("sample_labor0", LABOR_0)] {
+    for (work, method) in [("sample", Method::NEIGHBOR), ("sample_labor0", Method::LABOR_0)] {
         // By its whole name: it is part of the other's.
         if bench.wants(work) {
             sample(bench, work, method)?;
@@ -86,7 +83,7 @@ fn check<D: Device>(
                 return wrong(work, format!("an edge {s} -> {t}"), "edges of the graph");
             }
             let expected = neighbors.len().min(fanout);
-            if method == NEIGHBOR && sources.len() != expected {
+            if method == Method::NEIGHBOR && sources.len() != expected {
                 return wrong(work, format!("{} in-edges of {t}", sources.len()), expected);
             }
             (kept, promised) = (kept + sources.len(), promised + expected);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Bench;
 use super::check::wrong;
 use super::row::Amount;
-use super::sampling::{FANOUTS, NEIGHBOR, config as sampler_config};
+use super::sampling::{FANOUTS, config as sampler_config};
 use super::workload::BATCH;
 use cohop::Result;
 use cohop::batch::DataOnDevice;
@@ -58,7 +58,7 @@ fn train<D: Device<Scalar = f32>>(
             decoupled: false,
             first_layer_only: false,
         },
-        sampler: sampler_config(NEIGHBOR),
+        sampler: sampler_config(Method::NEIGHBOR),
         batch_size: Some(batch_size),
         data_on_device,
         ..defaults

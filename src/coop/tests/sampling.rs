@@ -14,7 +14,7 @@ use crate::sample::{Fanouts, Sampler, SamplerConfig};
 
 const METHODS: [Method; 9] = [
     Method::Full,
-    Method::Neighbor { replace: false, weighted: false },
+    Method::NEIGHBOR,
     Method::Neighbor { replace: true, weighted: false },
     Method::Neighbor { replace: false, weighted: true },
     labor(LaborIterations::Fixed(0), false),
@@ -37,11 +37,7 @@ fn graph() -> Graph {
 
 fn config(method: Method, kappa: Kappa) -> SamplerConfig {
     let fanouts = Fanouts(vec![3, 2, 4]);
-    SamplerConfig { method, fanouts, per_relation: false, kappa, seed: 5, edge_ids: !walks(method) }
-}
-
-fn walks(method: Method) -> bool {
-    matches!(method, Method::Walk { .. })
+    SamplerConfig { method, fanouts, per_relation: false, kappa, seed: 5, edge_ids: method.takes_edges() }
 }
 
 /// By destination, its edges: source, number, relation and the bits of the weight.
@@ -128,7 +124,7 @@ fn the_union_of_blocks_is_the_block_of_one() {
     let graph = Arc::new(graph());
     let seeds: Vec<u32> = (0..40).map(|i| i * 3).chain([0, 3]).collect();
     for method in METHODS {
-        let dependent = !walks(method)
+        let dependent = method.takes_edges()
             && !matches!(
                 method,
                 Method::Neighbor { replace: true, .. } | Method::Neighbor { weighted: true, .. }
@@ -152,7 +148,7 @@ fn the_union_of_blocks_is_the_block_of_one() {
 fn fanouts_per_relation_and_shared_variates_cooperate_too() {
     let graph = Arc::new(graph());
     let partition = || Partition::new(PartitionMethod::Hash, graph.n_vertices(), 3, 2).unwrap();
-    let neighbor = Method::Neighbor { replace: false, weighted: false };
+    let neighbor = Method::NEIGHBOR;
     let by_relation = SamplerConfig { per_relation: true, ..config(neighbor, Kappa::INDEPENDENT) };
     check(&graph, partition(), &by_relation, &[5, 60, 100], 1);
     let labor =

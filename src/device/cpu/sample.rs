@@ -217,19 +217,14 @@ fn sample<S: Scalar>(
         hashed.begin(expected);
         fill_lists(job, hashed, lists, scratch, plan, table, &mut indptr)?;
     }
-    let takes_edges = !matches!(job.spec.method, Method::Walk { .. });
-    let weighted = match job.spec.method {
-        Method::Labor { iterations, .. } => iterations != LaborIterations::Fixed(0),
-        Method::Walk { .. } => true,
-        Method::Full | Method::Neighbor { .. } => false,
-    };
+    let takes_edges = job.spec.method.takes_edges();
     Ok(SampledBlock {
         n_dst: job.dst.len(),
         src: cpu.upload(&lists.src[..lists.n_src])?,
         indptr,
         indices: cpu.upload(&lists.indices)?,
         edge_id: (takes_edges && job.spec.edge_ids).then(|| cpu.upload(&lists.edge_id)).transpose()?,
-        weight: weighted.then(|| convert(cpu, &scratch.weight)).transpose()?,
+        weight: job.spec.method.has_weights().then(|| convert(cpu, &scratch.weight)).transpose()?,
         edge_type: (takes_edges && job.graph.edge_type.is_some())
             .then(|| cpu.upload(&lists.edge_type))
             .transpose()?,

@@ -97,12 +97,7 @@ impl<S: Scalar> Sample for Cuda<S> {
     ) -> Result<SampledBlock<Self>> {
         let arrays = &*graph.arrays;
         check_method(arrays.edge_type.is_some(), arrays.edge_weight.is_some(), spec, variates)?;
-        let takes_edges = !matches!(spec.method, Method::Walk { .. });
-        let has_weight = match spec.method {
-            Method::Labor { iterations, .. } => iterations != LaborIterations::Fixed(0),
-            Method::Walk { .. } => true,
-            Method::Full | Method::Neighbor { .. } => false,
-        };
+        let takes_edges = spec.method.takes_edges();
         let kept = if dst.is_empty() {
             Kept {
                 n_edge: 0,
@@ -126,7 +121,7 @@ impl<S: Scalar> Sample for Cuda<S> {
         let edge_type = takes_edges && arrays.edge_type.is_some();
         let relabelled = self.relabel(graph, dst, &kept, edge_type)?;
         let weight = match kept.weight {
-            None if has_weight => Some(self.scratch(0)?),
+            None if spec.method.has_weights() => Some(self.scratch(0)?),
             weight => weight,
         };
         Ok(SampledBlock {

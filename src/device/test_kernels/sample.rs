@@ -15,7 +15,7 @@ test_devices! {
     wrong_destinations_are_errors what_graph_or_variates_lack_is_an_error too_many_edges_are_an_error
 }
 
-const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
+const NEIGHBOR: Method = Method::NEIGHBOR;
 const WEIGHTED: Method = Method::Neighbor { replace: false, weighted: true };
 const REPLACE: Method = Method::Neighbor { replace: true, weighted: false };
 const REPLACE_WEIGHTED: Method = Method::Neighbor { replace: true, weighted: true };

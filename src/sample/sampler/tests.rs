@@ -1,10 +1,6 @@
 use super::*;
-use crate::device::{Cpu, LaborIterations};
+use crate::device::Cpu;
 use crate::rng::uniform;
-
-const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
-const LABOR_0: Method =
-    Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent: false };
 
 fn config(method: Method, fanouts: &[usize]) -> SamplerConfig {
     SamplerConfig {
@@ -31,7 +27,7 @@ fn triangle(n: u32) -> Arc<Graph> {
 #[test]
 fn blocks_are_in_model_order_and_fit_together() {
     let graph = triangle(50);
-    for method in [Method::Full, NEIGHBOR, LABOR_0] {
+    for method in [Method::Full, Method::NEIGHBOR, Method::LABOR_0] {
         let batch = sample(&graph, config(method, &[3, 2, 4]), &[40, 7, 0, 49], 5).unwrap();
         let blocks = &batch.blocks;
         assert_eq!(blocks.len(), 3);
@@ -46,7 +42,7 @@ fn blocks_are_in_model_order_and_fit_together() {
         assert_eq!(batch.n_edges(), blocks.iter().map(|block| block.n_edge() as u64).sum::<u64>());
     }
     // The first fanout is that of the seeds.
-    let batch = sample(&graph, config(NEIGHBOR, &[3, 2]), &[40, 49], 5).unwrap();
+    let batch = sample(&graph, config(Method::NEIGHBOR, &[3, 2]), &[40, 49], 5).unwrap();
     assert_eq!(batch.blocks[1].csr().indptr, [0, 3, 6]);
 }
 
@@ -54,7 +50,7 @@ fn blocks_are_in_model_order_and_fit_together() {
 fn layers_and_batches_have_draws_of_their_own_and_the_same_number_the_same() {
     let graph = triangle(200);
     let edges = |batch: u64| {
-        let minibatch = sample(&graph, config(NEIGHBOR, &[8, 8]), &[199], batch).unwrap();
+        let minibatch = sample(&graph, config(Method::NEIGHBOR, &[8, 8]), &[199], batch).unwrap();
         let of_seed = |block: &Block<Cpu>| block.edge_id().unwrap()[..8].to_vec();
         (of_seed(&minibatch.blocks[1]), of_seed(&minibatch.blocks[0]))
     };
@@ -78,7 +74,7 @@ fn repeated_seeds_are_merged() {
 fn seeds_out_of_range_are_named_at_their_place_and_nothing_is_allocated_by_id() {
     let graph = triangle(10);
     let cpu = Cpu::<f32>::new();
-    let sampler = Sampler::new(config(NEIGHBOR, &[2])).unwrap();
+    let sampler = Sampler::new(config(Method::NEIGHBOR, &[2])).unwrap();
     for seed in [10, u32::MAX] {
         let error = sampler.sample(&cpu, &graph, &[3, 3, seed], 0).unwrap_err();
         assert_eq!(
@@ -92,19 +88,22 @@ fn seeds_out_of_range_are_named_at_their_place_and_nothing_is_allocated_by_id() 
 #[test]
 fn no_seeds_give_an_empty_batch_and_no_layers_an_error() {
     let graph = triangle(10);
-    for method in [Method::Full, NEIGHBOR, LABOR_0] {
+    for method in [Method::Full, Method::NEIGHBOR, Method::LABOR_0] {
         let batch = sample(&graph, config(method, &[2, 2]), &[], 0).unwrap();
         assert_eq!(batch.blocks.len(), 2);
         assert!(batch.input_vertices().is_empty());
         assert_eq!(batch.n_edges(), 0);
     }
-    assert!(matches!(sample(&graph, config(NEIGHBOR, &[]), &[1], 0), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(
+        sample(&graph, config(Method::NEIGHBOR, &[]), &[1], 0),
+        Err(Error::InvalidArgument { .. })
+    ));
 }
 
 #[test]
 fn degrees_are_those_of_the_whole_graph() {
     let graph = triangle(30);
-    let sampler = Sampler::new(config(NEIGHBOR, &[2])).unwrap();
+    let sampler = Sampler::new(config(Method::NEIGHBOR, &[2])).unwrap();
     let plain = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
     assert!(plain.blocks[0].symmetric_weights().is_none());
     let sampler = sampler.with_degrees(graph.clone());
@@ -125,7 +124,7 @@ fn dependent_minibatches_keep_most_of_their_edges() {
     }
     let graph = Arc::new(Graph::from_csr(indptr, rows.concat()).unwrap());
     let seeds: Vec<u32> = (0..500).collect();
-    for method in [NEIGHBOR, LABOR_0] {
+    for method in [Method::NEIGHBOR, Method::LABOR_0] {
         let shared = |kappa: &str, first: u64| {
             let kappa = kappa.parse().unwrap();
             let edges = |batch| {

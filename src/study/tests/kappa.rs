@@ -11,7 +11,7 @@ use crate::graph::{Graph, Rmat, Sbm};
 use crate::rng::Kappa;
 use crate::rng::testing::{chi_square_deviation, mean_deviation};
 use crate::sample::{Batches, Fanouts, Sampler};
-use crate::study::{KappaConfig, LABOR_0, NEIGHBOR, kappa};
+use crate::study::{KappaConfig, kappa};
 
 fn dataset() -> Arc<Dataset> {
     let graph = Sbm { n_vertices: 1500, mean_degree: 40.0, ..SbmData::default().graph };
@@ -50,7 +50,7 @@ fn misses_fall_with_kappa_and_are_those_of_a_naive_cache() {
     let row = rows.iter().find(|row| row.kappa == steps(64)).unwrap();
     let cpu = Cpu::<f32>::new();
     let graph = cpu.load_graph(&dataset.graph).unwrap();
-    let sampler = Sampler::new(sampler(NEIGHBOR, &fanouts, steps(64), 3)).unwrap();
+    let sampler = Sampler::new(sampler(Method::NEIGHBOR, &fanouts, steps(64), 3)).unwrap();
     let batches = Batches::new(dataset.train_idx.clone(), 8, 3).unwrap();
     let (mut recent, mut misses, mut accesses): (Vec<u32>, u64, u64) = (Vec::new(), 0, 0);
     for epoch in 0..3 {
@@ -82,7 +82,7 @@ fn kappa_infinite_repeats_neighbourhoods() {
     let cpu = Cpu::<f32>::new();
     let loaded = cpu.load_graph(&graph).unwrap();
     let seeds: Vec<u32> = (0..20).collect();
-    for method in [NEIGHBOR, LABOR_0] {
+    for method in [Method::NEIGHBOR, Method::LABOR_0] {
         let inputs = |kappa, batch| {
             let sampler = Sampler::new(sampler(method, &Fanouts(vec![3, 3]), kappa, 8)).unwrap();
             let batch = sampler.sample(&cpu, &loaded, &seeds, batch).unwrap();
@@ -128,7 +128,7 @@ fn a_minibatch_is_distributed_as_with_kappa_1() {
         }
         (counts, sampled)
     };
-    for method in [NEIGHBOR, LABOR_0] {
+    for method in [Method::NEIGHBOR, Method::LABOR_0] {
         for kappa in [steps(1), steps(4), steps(16), steps(64), steps(256), Kappa::Infinite] {
             let (counts, sampled) = draw(method, kappa);
             for (counts, sampled) in counts.iter().zip(&sampled) {
@@ -144,7 +144,7 @@ fn a_minibatch_is_distributed_as_with_kappa_1() {
 #[test]
 fn training_gives_a_validation_accuracy() {
     let config = KappaConfig {
-        samplers: vec![LABOR_0],
+        samplers: vec![Method::LABOR_0],
         fanouts: Fanouts(vec![4, 4]),
         kappas: vec![steps(4)],
         cache_rows: vec![10, 0],

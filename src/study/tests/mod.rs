@@ -3,15 +3,15 @@ mod kappa;
 mod modes;
 mod work;
 
-use crate::device::{LaborIterations, Method};
+use crate::device::Method;
 use crate::rng::Kappa;
 use crate::sample::{Fanouts, SamplerConfig};
 
 /// Those whose work the studies compare.
 const METHODS: [Method; 4] = [
-    super::NEIGHBOR,
-    super::LABOR_0,
-    Method::Labor { iterations: LaborIterations::Converged, fixed_size: false, layer_dependent: false },
+    Method::NEIGHBOR,
+    Method::LABOR_0,
+    Method::LABOR_STAR,
     Method::Walk { walks: 6, length: 3, restart: 0.5 },
 ];
 

@@ -6,11 +6,12 @@ use super::{METHODS, sampler};
 use crate::batch::seeds_of;
 use crate::comm::{Stage, threads};
 use crate::coop::{CooperativeSampler, Peers};
+use crate::device::Method;
 use crate::device::{Cpu, Sample};
 use crate::graph::{Partition, PartitionMethod, Rmat, Shard};
 use crate::rng::Kappa;
 use crate::sample::{Batches, Fanouts, Sampler};
-use crate::study::{LABOR_0, ModesConfig, NEIGHBOR, Spread, modes};
+use crate::study::{ModesConfig, Spread, modes};
 use crate::tensor::Tensor;
 
 fn total(spreads: &[Spread]) -> Vec<f64> {
@@ -62,7 +63,7 @@ fn bytes_are_those_that_a_communicator_counts() {
     let pool: Vec<u32> = (0..100).collect();
     let n_pes = 3;
     let config = ModesConfig {
-        sampler: NEIGHBOR,
+        sampler: Method::NEIGHBOR,
         fanouts: Fanouts(vec![3, 2, 2]),
         pes: vec![n_pes],
         batch_size: 40,
@@ -77,7 +78,7 @@ fn bytes_are_those_that_a_communicator_counts() {
     let sent = threads::run(n_pes, |communicator| {
         let cpu = Cpu::<f32>::new();
         let shard = Arc::new(Shard::new(&graph, &partition, communicator.rank())?);
-        let own = sampler(NEIGHBOR, &config.fanouts, Kappa::INDEPENDENT, config.seed);
+        let own = sampler(Method::NEIGHBOR, &config.fanouts, Kappa::INDEPENDENT, config.seed);
         let sampler = CooperativeSampler::new(cpu.clone(), shard, communicator.clone(), own, false)?;
         let seeds = epoch.batch(0).1;
         let batch = sampler.sample(&seeds[seeds_of(seeds.len(), communicator.rank(), n_pes)], 0)?;
@@ -110,7 +111,7 @@ fn bytes_are_those_that_a_communicator_counts() {
 fn elements_without_seeds_count_as_nothing() {
     let graph = Arc::new(Rmat::graph500(6, 4, 1).generate().unwrap());
     let config = ModesConfig {
-        sampler: LABOR_0,
+        sampler: Method::LABOR_0,
         fanouts: Fanouts(vec![2]),
         pes: vec![8],
         batch_size: 3,

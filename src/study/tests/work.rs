@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{METHODS, sampler};
+use crate::device::Method;
 use crate::device::{Cpu, Sample};
 use crate::graph::Rmat;
 use crate::rng::Kappa;
 use crate::sample::{Batches, Fanouts, Sampler};
-use crate::study::{LABOR_0, NEIGHBOR, WorkConfig, work};
+use crate::study::{WorkConfig, work};
 
 #[test]
 fn counts_are_those_of_direct_sampling() {
@@ -66,7 +67,7 @@ fn work_is_concave_in_the_batch_size() {
     let pool: Vec<u32> = (0..512).collect();
     let sizes = [8usize, 32, 128];
     let config = WorkConfig {
-        samplers: vec![NEIGHBOR, LABOR_0],
+        samplers: vec![Method::NEIGHBOR, Method::LABOR_0],
         fanouts: Fanouts(vec![5, 5]),
         batch_sizes: sizes.to_vec(),
         batches: 160,

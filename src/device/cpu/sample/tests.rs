@@ -17,7 +17,7 @@ use crate::device::SampledBlock;
 use crate::error::Error;
 use crate::rng::{Kappa, bounded, uniform};
 
-pub(super) const NEIGHBOR: Method = Method::Neighbor { replace: false, weighted: false };
+pub(super) const NEIGHBOR: Method = Method::NEIGHBOR;
 pub(super) const WEIGHTED: Method = Method::Neighbor { replace: false, weighted: true };
 pub(super) const REPLACE: Method = Method::Neighbor { replace: true, weighted: false };
 pub(super) const REPLACE_WEIGHTED: Method = Method::Neighbor { replace: true, weighted: true };

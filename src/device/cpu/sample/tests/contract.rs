@@ -21,7 +21,7 @@ fn check_block(graph: &Graph, dst: &[u32], spec: &SampleSpec, block: &NaiveBlock
         next += usize::from(position as usize == next);
     }
     assert_eq!(next, n_src);
-    let walks = matches!(spec.method, Method::Walk { .. });
+    let walks = !spec.method.takes_edges();
     for (row, &vertex) in dst.iter().enumerate() {
         let range = block.indptr[row] as usize..block.indptr[row + 1] as usize;
         let degree = graph.in_degree(vertex) as usize;
