@@ -13,7 +13,7 @@ use cohop::train::{EpochReport, ParallelConfig, TrainConfig, Trainer};
 
 const EPOCHS: u64 = 3;
 
-pub fn main() -> cohop::Result<()> {
+pub(crate) fn main() -> cohop::Result<()> {
     let graph = Sbm { n_vertices: 3000, ..SbmData::default().graph };
     let dataset = Arc::new(SbmData { graph, ..SbmData::default() }.generate()?);
     // Batch size and learning rate are those of the whole batch, however many share it.

@@ -12,7 +12,7 @@ use cohop::sample::{Batches, Sampler};
 use cohop::tape::Tape;
 use cohop::train::{TrainConfig, infer_full};
 
-fn main() -> cohop::Result<()> {
+pub(crate) fn main() -> cohop::Result<()> {
     // Any graph, features, labels and split will do; these are from the built-in generator.
     let sbm = SbmData::default().generate()?;
     let split = Split { train: sbm.train_idx.clone(), val: sbm.val_idx.clone(), test: sbm.test_idx.clone() };

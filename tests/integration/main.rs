@@ -7,6 +7,7 @@ mod common;
 mod cooperation;
 mod cuda;
 mod embedding;
+mod examples;
 mod golden_kernels;
 mod golden_layers;
 mod golden_relations;

@@ -10,7 +10,7 @@ use super::workload::BATCH;
 use cohop::Result;
 use cohop::batch::DataOnDevice;
 use cohop::data::Dataset;
-use cohop::device::Device;
+use cohop::device::{Device, Method};
 use cohop::nn::{ModelConfig, ModelKind, OptimizerConfig};
 use cohop::train::{TrainConfig, Trainer};
 
