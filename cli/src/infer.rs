@@ -7,10 +7,10 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::data::DataArgs;
 use super::device::on_device;
-use super::{Global, output, train};
+use super::{Global, output};
 use cohop::Result;
-use cohop::data::FeatureDtype;
 use cohop::data::npy::{self, Dtype};
 use cohop::device::Device;
 use cohop::sample::Fanouts;
@@ -28,12 +28,8 @@ pub(super) struct InferArgs {
     /// The folder that `cohop train --checkpoint` wrote
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
-    /// The data set [default: the built-in sbm]
-    #[arg(long, default_value = "sbm")]
-    data: String,
-    /// What features are held in
-    #[arg(long, value_name = "f32|f16|bf16")]
-    feature_dtype: Option<FeatureDtype>,
+    #[command(flatten)]
+    data: DataArgs,
     /// Neighbourhoods
     #[arg(long, value_enum, default_value_t = Neighborhoods::Full)]
     eval: Neighborhoods,
@@ -75,7 +71,7 @@ pub(super) fn run(global: &Global, args: &InferArgs) -> Result<ExitCode> {
 }
 
 fn run_on<D: Device<Scalar = f32>>(device: D, global: &Global, args: &InferArgs) -> Result<ExitCode> {
-    let dataset = Arc::new(train::load(&args.data, None, args.feature_dtype)?);
+    let dataset = Arc::new(args.data.load()?);
     let mut trainer = Trainer::resume(device, dataset.clone(), &args.checkpoint, |config| {
         config.eval = match args.eval {
             Neighborhoods::Sampled => EvalMode::Sampled,

@@ -4,20 +4,20 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::data::DataArgs;
 use super::{Global, output};
 use cohop::Result;
-use cohop::data;
 
 /// Show what a data set holds: counts, degrees, splits, memory
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cohop info sbm\n  cohop info ../shared/data/cora.npz --json")]
+#[command(after_help = "Examples:\n  cohop info\n  cohop info --data ../shared/data/cora.npz --json")]
 pub(super) struct InfoArgs {
-    /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
-    data: String,
+    #[command(flatten)]
+    data: DataArgs,
 }
 
 pub(super) fn run(global: &Global, args: &InfoArgs) -> Result<ExitCode> {
-    let summary = data::load(&args.data)?.summary();
+    let summary = args.data.load()?.summary();
     if global.json {
         output::json(&summary)?
     } else {

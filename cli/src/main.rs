@@ -4,6 +4,7 @@
 //! Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
 mod bench;
+mod data;
 mod device;
 mod generate;
 mod gradcheck;

@@ -99,9 +99,9 @@ fn npy_data(path: &Path, dtype: &str, shape: &str) -> Vec<u8> {
 #[test]
 fn info_and_gradcheck_print_tables_and_json() {
     let folder = tempfile::tempdir().unwrap();
-    let info = &json_lines(&cohop(folder.path(), "info sbm --json"))[0];
+    let info = &json_lines(&cohop(folder.path(), "info --data sbm --json"))[0];
     assert_eq!((&info["vertices"], &info["classes"]), (&Value::from(30_000), &Value::from(8)));
-    let table = cohop(folder.path(), "info rmat");
+    let table = cohop(folder.path(), "info --data rmat");
     assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("vertices"));
     let rows = json_lines(&cohop(folder.path(), "gradcheck aggregate --json"));
     assert!(rows.len() >= 5 && rows.iter().all(|row| row["passed"] == true), "{rows:?}");
@@ -123,5 +123,5 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("train --kappa 0"), 2, "--kappa");
     fails(&run("fly"), 2, "fly");
     std::fs::write(folder.path().join("broken.npz"), b"PK not a zip").unwrap();
-    fails(&run("info broken.npz"), 1, "broken.npz");
+    fails(&run("info --data broken.npz"), 1, "broken.npz");
 }

@@ -1,0 +1,419 @@
+//! The options of `cohop train`, and the configuration that they make.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::data::DataArgs;
+use cohop::batch::DataOnDevice;
+use cohop::cache::Policy;
+use cohop::coop::Mode;
+use cohop::data::{Dataset, Features};
+use cohop::device::Method;
+use cohop::graph::PartitionMethod;
+use cohop::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
+use cohop::rng::Kappa;
+use cohop::sample::{Fanouts, SamplerConfig};
+use cohop::train::{CacheConfig, EvalMode, Metric, TrainConfig};
+
+/// Train a node classifier
+///
+/// Without options: a two-layer GraphSAGE on the built-in data set `sbm`, which has 8 classes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cohop train
+  cohop train --model gin --fanouts 15,10,5 --layers 3 --json
+  cohop train --data ../shared/data/cora.npz --model gcn --sampler full --row-normalize
+  cohop train --data ../shared/data/cora.npz --model gat --sampler full --row-normalize
+  cohop train --data ../shared/data/aifb.npz --model rgcn --sampler full
+  cohop train --data ../shared/data/mutag.npz --model rgcn --sampler full --bases 30 --weight-decay 5e-4
+  cohop train --data ../shared/data/aifb.npz --model rgcn --fanouts 20,20 --per-relation --epochs 50
+  cohop train --mode cooperative --pes 4 --sampler labor0 --kappa 64 --cache-rows 4000
+  cohop train --epochs 20 --checkpoint run1 && cohop train --resume --epochs 40 --checkpoint run1")]
+pub(crate) struct TrainArgs {
+    #[command(flatten)]
+    pub data: DataArgs,
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub optimization: OptimizationArgs,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub parallel: ParallelArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+// What is trained. (No doc comment: clap would take it for the help of the command.)
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelArgs {
+    /// The layer to stack
+    #[arg(long, value_enum, default_value_t = ModelName::Sage)]
+    pub model: ModelName,
+    /// Number of layers
+    #[arg(long, default_value_t = 2)]
+    pub layers: usize,
+    /// Width of the hidden layers, per head in attention models [default: 64; rgcn, gat, gatv2: 16; rgat: 8; on full
+    /// neighbourhoods gcn: 16, gat, gatv2: 8]
+    #[arg(long)]
+    pub hidden: Option<usize>,
+    /// Width of a learned linear map of the input before the first layer; for vertices without features a table of
+    /// embeddings [default: none; rgcn, rgat on sparse features: that of --hidden]
+    #[arg(long, value_name = "N")]
+    pub embedding: Option<usize>,
+    /// Heads of the hidden layers of attention models [default: 4; gat, gatv2 on full neighbourhoods: 8; rgat: 2]
+    #[arg(long)]
+    pub heads: Option<usize>,
+    /// Heads of the last layer of attention models, which are averaged
+    #[arg(long, default_value_t = 1)]
+    pub output_heads: usize,
+    /// Attention models: a vertex does not attend to itself, unless it has an edge to itself
+    #[arg(long)]
+    pub no_self_loops: bool,
+    /// Relations' weights are combinations of so many shared bases
+    #[arg(long, value_name = "B", conflicts_with = "blocks")]
+    pub bases: Option<usize>,
+    /// R-GCN with bases: a vertex's own weight is no combination of the bases, as the paper has it, but a parameter
+    #[arg(long)]
+    pub own_root: bool,
+    /// Relations' weights are block-diagonal with so many blocks
+    #[arg(long, value_name = "K")]
+    pub blocks: Option<usize>,
+    /// Whether a graph with relations gets an inverse one for each
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
+    pub inverse_relations: bool,
+    /// Scale each feature row to sum 1
+    #[arg(long)]
+    pub row_normalize: bool,
+}
+
+// How it is trained.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Optimisation")]
+pub(crate) struct OptimizationArgs {
+    /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000, of rgcn, rgat: 50]
+    #[arg(long)]
+    pub epochs: Option<u64>,
+    /// Stop after so many epochs in which validation reached neither its best accuracy nor its lowest loss [default:
+    /// never; full-batch gat, gatv2: 100]
+    #[arg(long, value_name = "EPOCHS")]
+    pub patience: Option<u64>,
+    /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<usize>,
+    /// Learning rate of Adam [default: 0.01; gat, gatv2: 0.005]
+    #[arg(long)]
+    pub lr: Option<f64>,
+    /// Weight decay, added to the gradient (L2) [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
+    #[arg(long)]
+    pub weight_decay: Option<f64>,
+    /// Which parameters decay [default: all; gcn, rgcn, rgat: first-layer]
+    #[arg(long, value_enum)]
+    pub decay: Option<DecayScope>,
+    /// Dropout before each layer but the first; in sage-ri inside of each layer [default: 0.3; gcn: 0.5; sage-ri: 0.1;
+    /// gat, gatv2 on full neighbourhoods: 0.6; rgcn, rgat: 0]
+    #[arg(long)]
+    pub dropout: Option<f64>,
+    /// Dropout of the input [default: 0; gcn, sage-ri, and gat, gatv2 on full neighbourhoods: that of --dropout]
+    #[arg(long)]
+    pub input_dropout: Option<f64>,
+    /// Dropout of attention [default: 0; gat, gatv2 on full neighbourhoods: 0.6]
+    #[arg(long)]
+    pub attention_dropout: Option<f64>,
+    /// What chooses the best epoch
+    #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
+    pub metric: MetricName,
+}
+
+// Where minibatches come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// How neighbourhoods are sampled; full without --batch-size trains on the whole graph at once
+    #[arg(long, value_enum, default_value_t = SamplerName::Neighbor)]
+    pub sampler: SamplerName,
+    /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
+    #[arg(long, value_name = "K,K,...")]
+    pub fanouts: Option<Fanouts>,
+    /// Fanouts are those of each relation of a vertex, instead of all its in-edges together
+    #[arg(long)]
+    pub per_relation: bool,
+    /// How many consecutive minibatches are sampled alike: a number or inf
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub kappa: Kappa,
+    /// Neighbourhoods of validation and test [default: full; gin, whose sums grow with them: sampled]
+    #[arg(long, value_enum)]
+    pub eval: Option<EvalName>,
+    /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn. Results do not depend on
+    /// it. In parallel modes and with a cache at most 1
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub workers: usize,
+    /// Keep so many feature rows in a cache, of each processing element
+    #[arg(long, value_name = "N")]
+    pub cache_rows: Option<usize>,
+    /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
+    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    pub cache_policy: Policy,
+    /// Make minibatches on the device, which has graph and features in its memory; with `graph` the graph alone
+    #[arg(long, value_enum, value_name = "DATA", num_args = 0..=1, default_missing_value = "all")]
+    pub on_device: Option<OnDeviceName>,
+}
+
+// Who trains.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Parallel")]
+pub(crate) struct ParallelArgs {
+    /// Whether one processing element trains alone (serial), each has a minibatch of its share of the seeds
+    /// (independent), or all process one minibatch together (cooperative)
+    #[arg(long, default_value_t = Mode::Serial, value_name = "serial|independent|cooperative")]
+    pub mode: Mode,
+    /// Number of processing elements, with --comm threads or nccl [default: 2 in parallel modes]
+    #[arg(long, value_name = "P")]
+    pub pes: Option<usize>,
+    /// What processing elements are
+    #[arg(long, value_enum, default_value_t = CommName::Threads)]
+    pub comm: CommName,
+    /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
+    #[arg(long, default_value = "random", value_name = "METHOD")]
+    pub partition: PartitionMethod,
+}
+
+// What is kept of a run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct OutputArgs {
+    /// Write the state of the run to this folder after each epoch
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
+    /// Go on from the checkpoint, with its settings; --epochs, --patience and --workers may change
+    #[arg(long, requires = "checkpoint")]
+    pub resume: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnDeviceName {
+    /// Graph and features
+    All,
+    /// Features stay in page-locked host memory, where the gather kernel reads them
+    Graph,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CommName {
+    /// Threads of this process
+    Threads,
+    /// Processes started by mpirun
+    Mpi,
+    /// Threads with a GPU each, which exchange by NCCL; with --device cuda
+    Nccl,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModelName {
+    /// GraphSAGE, mean aggregation
+    Sage,
+    /// GCN; symmetric normalisation with --sampler full, else the mean with a self-loop
+    Gcn,
+    /// GIN with batch norm
+    Gin,
+    /// GAT: heads side by side, in the last layer averaged
+    Gat,
+    /// GATv2, likewise
+    Gatv2,
+    /// GraphSAGE-RI: residuals, and a head over all layers
+    SageRi,
+    /// R-GCN, for graphs with relations
+    Rgcn,
+    /// R-GAT, for graphs with relations
+    Rgat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SamplerName {
+    /// A uniform subset of the in-edges, without replacement
+    Neighbor,
+    /// LABOR-0: one variate a source vertex
+    Labor0,
+    /// LABOR-*: with optimised probabilities
+    Labor,
+    /// PinSAGE's random walks: 10 walks of 3 steps, restart probability 0.5
+    Walk,
+    /// All in-edges
+    Full,
+}
+
+impl SamplerName {
+    pub(crate) fn method(self) -> Method {
+        match self {
+            SamplerName::Neighbor => Method::NEIGHBOR,
+            SamplerName::Labor0 => Method::LABOR_0,
+            SamplerName::Labor => Method::LABOR_STAR,
+            SamplerName::Walk => Method::PINSAGE_WALK,
+            SamplerName::Full => Method::Full,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DecayScope {
+    /// All parameters
+    All,
+    /// Those of the first layer
+    FirstLayer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricName {
+    /// Validation accuracy
+    Accuracy,
+    /// Validation area under the ROC curve, for two classes
+    Auc,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EvalName {
+    /// The training fanouts
+    Sampled,
+    /// All in-edges, layer by layer
+    Full,
+}
+
+impl TrainArgs {
+    fn sampler(&self, seed: u64) -> SamplerConfig {
+        let method = self.sampling.sampler.method();
+        let default = if self.sampling.sampler == SamplerName::Full { usize::MAX } else { 10 };
+        let fanouts =
+            self.sampling.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.model.layers]));
+        SamplerConfig {
+            method,
+            fanouts,
+            per_relation: self.sampling.per_relation,
+            kappa: self.sampling.kappa,
+            seed,
+            edge_ids: false,
+        }
+    }
+
+    pub fn config(&self, seed: u64, dataset: &Dataset) -> TrainConfig {
+        let full = self.sampling.sampler == SamplerName::Full;
+        let gcn = self.model.model == ModelName::Gcn;
+        let kind = match self.model.model {
+            ModelName::Sage => ModelKind::Sage,
+            ModelName::Gcn if full => ModelKind::Gcn,
+            ModelName::Gcn => ModelKind::GcnMean,
+            ModelName::Gin => ModelKind::Gin,
+            ModelName::Gat => ModelKind::Gat,
+            ModelName::Gatv2 => ModelKind::Gatv2,
+            ModelName::SageRi => ModelKind::SageRi,
+            ModelName::Rgcn => ModelKind::Rgcn,
+            ModelName::Rgat => ModelKind::Rgat,
+        };
+        let attends = matches!(kind, ModelKind::Gat | ModelKind::Gatv2);
+        let relational = matches!(kind, ModelKind::Rgcn | ModelKind::Rgat);
+        // The settings of the papers for citation networks.
+        let citation_gat = attends && full;
+        let dropout = self.optimization.dropout.unwrap_or(match kind {
+            ModelKind::Gcn | ModelKind::GcnMean => 0.5,
+            ModelKind::SageRi => 0.1,
+            ModelKind::Rgcn | ModelKind::Rgat => 0.0,
+            _ if citation_gat => 0.6,
+            _ => 0.3,
+        });
+        let drops_input = gcn || citation_gat || kind == ModelKind::SageRi;
+        let hidden = self.model.hidden.unwrap_or(match kind {
+            _ if citation_gat => 8,
+            ModelKind::Gcn | ModelKind::Rgcn => 16,
+            ModelKind::Rgat => 8,
+            _ if attends => 16,
+            _ => 64,
+        });
+        let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
+        let heads = if citation_gat {
+            8
+        } else if kind == ModelKind::Rgat {
+            2
+        } else {
+            4
+        };
+        let batch_size = self.optimization.batch_size.or(if full { None } else { Some(1024) });
+        let first_layer_only = match self.optimization.decay {
+            Some(scope) => scope == DecayScope::FirstLayer,
+            None => gcn || relational,
+        };
+        TrainConfig {
+            row_normalize: self.model.row_normalize,
+            inverse_relations: self.model.inverse_relations,
+            model: ModelConfig {
+                kind,
+                n_features: 0,
+                hidden,
+                n_classes: 0,
+                n_layers: self.model.layers,
+                dropout,
+                input_dropout: self.optimization.input_dropout.unwrap_or(if drops_input {
+                    dropout
+                } else {
+                    0.0
+                }),
+                embedding: self.model.embedding.unwrap_or(if needs_embedding { hidden } else { 0 }),
+                n_relations: 0,
+                decomposition: match (self.model.bases, self.model.blocks) {
+                    (Some(bases), _) => Decomposition::Basis(bases),
+                    (None, Some(blocks)) => Decomposition::BlockDiagonal(blocks),
+                    (None, None) => Decomposition::Full,
+                },
+                root_shares_bases: !self.model.own_root,
+                heads: self.model.heads.unwrap_or(heads),
+                output_heads: self.model.output_heads,
+                attention_dropout: self.optimization.attention_dropout.unwrap_or(if citation_gat {
+                    0.6
+                } else {
+                    0.0
+                }),
+                self_loops: !self.model.no_self_loops,
+            },
+            optimizer: OptimizerConfig::Adam {
+                lr: self.optimization.lr.unwrap_or(if attends { 0.005 } else { 0.01 }),
+                weight_decay: self.optimization.weight_decay.unwrap_or(if gcn || citation_gat {
+                    5e-4
+                } else {
+                    0.0
+                }),
+                decoupled: false,
+                first_layer_only,
+            },
+            sampler: self.sampler(seed),
+            batch_size,
+            epochs: self.optimization.epochs.unwrap_or(match batch_size {
+                None if attends => 1000,
+                None if relational => 50,
+                None => 200,
+                Some(_) => 10,
+            }),
+            patience: self.optimization.patience.or((attends && batch_size.is_none()).then_some(100)),
+            seed,
+            eval: match self.sampling.eval {
+                None if self.model.model == ModelName::Gin && !full => EvalMode::Sampled,
+                Some(EvalName::Sampled) => EvalMode::Sampled,
+                None | Some(EvalName::Full) => EvalMode::Full,
+            },
+            metric: match self.optimization.metric {
+                MetricName::Accuracy => Metric::Accuracy,
+                MetricName::Auc => Metric::Auc,
+            },
+            cache: self
+                .sampling
+                .cache_rows
+                .map(|rows| CacheConfig { policy: self.sampling.cache_policy, rows }),
+            data_on_device: match self.sampling.on_device {
+                None => DataOnDevice::Nothing,
+                Some(OnDeviceName::Graph) => DataOnDevice::Graph,
+                Some(OnDeviceName::All) => DataOnDevice::All,
+            },
+            workers: self.sampling.workers,
+        }
+    }
+}
