@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::device::cpu::{Cpu, CpuBuffer, Multiply};
+use crate::device::cpu::{Cpu, CpuBuffer, Kernels};
 use crate::error::{Error, Result};
 
 /// What a buffer can hold: plain bytes, any bit pattern valid.
@@ -23,7 +23,7 @@ impl Element for f64 {}
 
 /// The type that a device computes in: `f32`, or `f64` for gradient checks.
 pub trait Scalar:
-    FeatureElement + Multiply + num_traits::Float + num_traits::NumAssign + std::iter::Sum
+    FeatureElement + Kernels + num_traits::Float + num_traits::NumAssign + std::iter::Sum
 {
     /// Rounds to nearest.
     fn from_f64(value: f64) -> Self;

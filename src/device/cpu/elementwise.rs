@@ -1,5 +1,6 @@
 //! Elementwise kernels on the CPU: each element is read and written once; bound by memory.
 
+use super::kernels::kernels;
 use super::parallel::{add_assign, for_elements, for_rows, sum_chunks, sum_over_rows, vectorized, write_all};
 use crate::device::{
     Activation, Cpu, Elementwise, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix,
@@ -8,180 +9,220 @@ use crate::device::{
 use crate::error::{Result, check_length};
 use crate::rng::philox4x32;
 
-impl<S: Scalar> Elementwise for Cpu<S> {
-    fn scale(&self, alpha: f64, x: &[S], out: &mut [S], write: Write) -> Result<()> {
-        check_length("out", out.len(), x.len())?;
-        let alpha = S::from_f64(alpha);
-        for_elements(out, |range, out| {
-            vectorized(
-                #[inline(always)]
-                || write_all(out, x[range].iter().map(|&x| alpha * x), write),
-            );
-        });
-        Ok(())
+kernels! {
+    impl Elementwise by ElementwiseKernels {
+        fn scale(alpha: f64, x: &[S], out: &mut [S], write: Write) -> Result<()>;
+        fn multiply(x: &[S], y: &[S], out: &mut [S], write: Write) -> Result<()>;
+        fn add_bias_activate(
+            bias: Option<&[S]>,
+            activation: Option<Activation>,
+            out: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
+        fn sum_rows(x: Matrix<'_, Cpu<S>>, out: &mut [S], write: Write) -> Result<()>;
+        fn dot(x: &[S], y: Option<&[S]>, out: &mut [S]) -> Result<()>;
+        fn scale_rows(
+            factor: &[S],
+            x: Matrix<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn copy_columns(
+            x: Matrix<'_, Cpu<S>>,
+            x_column: usize,
+            out: MatrixMut<'_, Cpu<S>>,
+            out_column: usize,
+            n_columns: usize,
+            write: Write,
+        ) -> Result<()>;
+        fn activate_backward(activation: Activation, y: &[S], dx: &mut [S]) -> Result<()>;
+        fn dropout(
+            p: f64,
+            seed: u64,
+            stream: u64,
+            rows: Option<&[u32]>,
+            x: Matrix<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
     }
+}
 
-    fn multiply(&self, x: &[S], y: &[S], out: &mut [S], write: Write) -> Result<()> {
-        check_length("y", y.len(), x.len())?;
-        check_length("out", out.len(), x.len())?;
-        for_elements(out, |range, out| {
-            vectorized(
-                #[inline(always)]
-                || write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
-            );
-        });
-        Ok(())
+fn scale<S: Scalar>(_device: &Cpu<S>, alpha: f64, x: &[S], out: &mut [S], write: Write) -> Result<()> {
+    check_length("out", out.len(), x.len())?;
+    let alpha = S::from_f64(alpha);
+    for_elements(out, |range, out| {
+        vectorized(
+            #[inline(always)]
+            || write_all(out, x[range].iter().map(|&x| alpha * x), write),
+        );
+    });
+    Ok(())
+}
+
+fn multiply<S: Scalar>(_device: &Cpu<S>, x: &[S], y: &[S], out: &mut [S], write: Write) -> Result<()> {
+    check_length("y", y.len(), x.len())?;
+    check_length("out", out.len(), x.len())?;
+    for_elements(out, |range, out| {
+        vectorized(
+            #[inline(always)]
+            || write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
+        );
+    });
+    Ok(())
+}
+
+fn add_bias_activate<S: Scalar>(
+    _device: &Cpu<S>,
+    bias: Option<&[S]>,
+    activation: Option<Activation>,
+    out: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_matrix_mut(&out)?;
+    check_length("bias", bias.map_or(out.cols, <[S]>::len), out.cols)?;
+    bias_activate_rows(bias, activation, out.data, out.cols);
+    Ok(())
+}
+
+fn sum_rows<S: Scalar>(_device: &Cpu<S>, x: Matrix<'_, Cpu<S>>, out: &mut [S], write: Write) -> Result<()> {
+    check_matrix(&x)?;
+    check_length("out", out.len(), x.cols)?;
+    sum_over_rows(x.rows, x.cols, out, write, |rows, sum| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let rows = &x.data[rows.start * x.cols..rows.end * x.cols];
+                rows.chunks_exact(x.cols).for_each(|row| add_assign(sum, row));
+            },
+        );
+    });
+    Ok(())
+}
+
+fn dot<S: Scalar>(_device: &Cpu<S>, x: &[S], y: Option<&[S]>, out: &mut [S]) -> Result<()> {
+    check_length("y", y.map_or(x.len(), <[S]>::len), x.len())?;
+    check_length("out", out.len(), 1)?;
+    let sum = sum_chunks(x.len(), DOT_CHUNK, |range| {
+        vectorized(
+            #[inline(always)]
+            || match y {
+                Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.widen_f64() * y.widen_f64()),
+                None => lane_sum(&x[range.clone()], &x[range], |x, _| x.widen_f64()),
+            },
+        )
+    });
+    out[0] = S::from_f64(sum);
+    Ok(())
+}
+
+fn scale_rows<S: Scalar>(
+    _device: &Cpu<S>,
+    factor: &[S],
+    x: Matrix<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    check_matrix(&x)?;
+    check_matrix_mut(&out)?;
+    check_same_shape("scale_rows", "x", x.shape(), "out", out.shape())?;
+    check_length("factor", factor.len(), x.rows)?;
+    let cols = x.cols;
+    for_rows(out.data, cols, |rows, out| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
+                for ((out, x), &factor) in out.chunks_exact_mut(cols).zip(x).zip(&factor[rows]) {
+                    write_all(out, x.iter().map(|&x| factor * x), write);
+                }
+            },
+        );
+    });
+    Ok(())
+}
+
+fn copy_columns<S: Scalar>(
+    _device: &Cpu<S>,
+    x: Matrix<'_, Cpu<S>>,
+    x_column: usize,
+    out: MatrixMut<'_, Cpu<S>>,
+    out_column: usize,
+    n_columns: usize,
+    write: Write,
+) -> Result<()> {
+    check_matrix(&x)?;
+    check_matrix_mut(&out)?;
+    check_length("rows of out", out.rows, x.rows)?;
+    let x_columns = check_columns("x_column", x_column, n_columns, x.cols)?;
+    let out_columns = check_columns("out_column", out_column, n_columns, out.cols)?;
+    if n_columns == 0 {
+        return Ok(());
     }
+    for_rows(out.data, out.cols, |rows, part| {
+        let x = x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols);
+        vectorized(
+            #[inline(always)]
+            || {
+                for (out, x) in part.chunks_exact_mut(out.cols).zip(x) {
+                    let x = x[x_columns.clone()].iter().copied();
+                    write_all(&mut out[out_columns.clone()], x, write);
+                }
+            },
+        );
+    });
+    Ok(())
+}
 
-    fn add_bias_activate(
-        &self,
-        bias: Option<&[S]>,
-        activation: Option<Activation>,
-        out: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_matrix_mut(&out)?;
-        check_length("bias", bias.map_or(out.cols, <[S]>::len), out.cols)?;
-        add_bias_activate(bias, activation, out.data, out.cols);
-        Ok(())
-    }
-
-    fn sum_rows(&self, x: Matrix<'_, Self>, out: &mut [S], write: Write) -> Result<()> {
-        check_matrix(&x)?;
-        check_length("out", out.len(), x.cols)?;
-        sum_over_rows(x.rows, x.cols, out, write, |rows, sum| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let rows = &x.data[rows.start * x.cols..rows.end * x.cols];
-                    rows.chunks_exact(x.cols).for_each(|row| add_assign(sum, row));
-                },
-            );
-        });
-        Ok(())
-    }
-
-    fn dot(&self, x: &[S], y: Option<&[S]>, out: &mut [S]) -> Result<()> {
-        check_length("y", y.map_or(x.len(), <[S]>::len), x.len())?;
-        check_length("out", out.len(), 1)?;
-        let sum = sum_chunks(x.len(), DOT_CHUNK, |range| {
-            vectorized(
-                #[inline(always)]
-                || match y {
-                    Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.widen_f64() * y.widen_f64()),
-                    None => lane_sum(&x[range.clone()], &x[range], |x, _| x.widen_f64()),
-                },
-            )
-        });
-        out[0] = S::from_f64(sum);
-        Ok(())
-    }
-
-    fn scale_rows(
-        &self,
-        factor: &[S],
-        x: Matrix<'_, Self>,
-        out: MatrixMut<'_, Self>,
-        write: Write,
-    ) -> Result<()> {
-        check_matrix(&x)?;
-        check_matrix_mut(&out)?;
-        check_same_shape("scale_rows", "x", x.shape(), "out", out.shape())?;
-        check_length("factor", factor.len(), x.rows)?;
-        let cols = x.cols;
-        for_rows(out.data, cols, |rows, out| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
-                    for ((out, x), &factor) in out.chunks_exact_mut(cols).zip(x).zip(&factor[rows]) {
-                        write_all(out, x.iter().map(|&x| factor * x), write);
-                    }
-                },
-            );
-        });
-        Ok(())
-    }
-
-    fn copy_columns(
-        &self,
-        x: Matrix<'_, Self>,
-        x_column: usize,
-        out: MatrixMut<'_, Self>,
-        out_column: usize,
-        n_columns: usize,
-        write: Write,
-    ) -> Result<()> {
-        check_matrix(&x)?;
-        check_matrix_mut(&out)?;
-        check_length("rows of out", out.rows, x.rows)?;
-        let x_columns = check_columns("x_column", x_column, n_columns, x.cols)?;
-        let out_columns = check_columns("out_column", out_column, n_columns, out.cols)?;
-        if n_columns == 0 {
-            return Ok(());
+fn activate_backward<S: Scalar>(
+    _device: &Cpu<S>,
+    activation: Activation,
+    y: &[S],
+    dx: &mut [S],
+) -> Result<()> {
+    check_length("dx", dx.len(), y.len())?;
+    let (zero, one) = (S::zero(), S::one());
+    match activation {
+        Activation::Relu => update(y, dx, |y, dx| if y > zero { dx } else { zero }),
+        Activation::LeakyRelu { slope } => {
+            let slope = S::from_f64(slope);
+            update(y, dx, |y, dx| if y > zero { dx } else { slope * dx });
         }
-        for_rows(out.data, out.cols, |rows, part| {
-            let x = x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols);
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (out, x) in part.chunks_exact_mut(out.cols).zip(x) {
-                        let x = x[x_columns.clone()].iter().copied();
-                        write_all(&mut out[out_columns.clone()], x, write);
-                    }
-                },
-            );
-        });
-        Ok(())
-    }
-
-    fn activate_backward(&self, activation: Activation, y: &[S], dx: &mut [S]) -> Result<()> {
-        check_length("dx", dx.len(), y.len())?;
-        let (zero, one) = (S::zero(), S::one());
-        match activation {
-            Activation::Relu => update(y, dx, |y, dx| if y > zero { dx } else { zero }),
-            Activation::LeakyRelu { slope } => {
-                let slope = S::from_f64(slope);
-                update(y, dx, |y, dx| if y > zero { dx } else { slope * dx });
-            }
-            // exp(x) is y + 1 on the negative side.
-            Activation::Elu => {
-                update(y, dx, |y, dx| if y > zero { dx } else { (y + one) * dx });
-            }
+        // exp(x) is y + 1 on the negative side.
+        Activation::Elu => {
+            update(y, dx, |y, dx| if y > zero { dx } else { (y + one) * dx });
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn dropout(
-        &self,
-        p: f64,
-        seed: u64,
-        stream: u64,
-        rows: Option<&[u32]>,
-        x: Matrix<'_, Self>,
-        out: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_matrix(&x)?;
-        check_matrix_mut(&out)?;
-        check_same_shape("dropout", "x", x.shape(), "out", out.shape())?;
-        check_length("rows", rows.map_or(x.rows, <[u32]>::len), x.rows)?;
-        check_probability("p", p)?;
-        let mask = Mask { threshold: (p * 2f64.powi(32)) as u32, seed, stream };
-        let scale = S::from_f64(1.0 / (1.0 - p));
-        let cols = x.cols;
-        for_rows(out.data, cols, |range, out| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (i, out) in range.zip(out.chunks_exact_mut(cols)) {
-                        let x = &x.data[i * cols..][..cols];
-                        let row = rows.map_or(i as u32, |rows| rows[i]);
-                        mask.apply(row, scale, x, out);
-                    }
-                },
-            );
-        });
-        Ok(())
-    }
+fn dropout<S: Scalar>(
+    _device: &Cpu<S>,
+    p: f64,
+    seed: u64,
+    stream: u64,
+    rows: Option<&[u32]>,
+    x: Matrix<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_matrix(&x)?;
+    check_matrix_mut(&out)?;
+    check_same_shape("dropout", "x", x.shape(), "out", out.shape())?;
+    check_length("rows", rows.map_or(x.rows, <[u32]>::len), x.rows)?;
+    check_probability("p", p)?;
+    let mask = Mask { threshold: (p * 2f64.powi(32)) as u32, seed, stream };
+    let scale = S::from_f64(1.0 / (1.0 - p));
+    let cols = x.cols;
+    for_rows(out.data, cols, |range, out| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (i, out) in range.zip(out.chunks_exact_mut(cols)) {
+                    let x = &x.data[i * cols..][..cols];
+                    let row = rows.map_or(i as u32, |rows| rows[i]);
+                    mask.apply(row, scale, x, out);
+                }
+            },
+        );
+    });
+    Ok(())
 }
 
 /// Which elements dropout keeps.
@@ -232,7 +273,7 @@ impl Mask {
 const DOT_CHUNK: usize = 1 << 12;
 
 /// `out[i, j] = f(out[i, j] + bias[j])` for `out: [_, cols]`, `bias: [cols]`.
-pub(super) fn add_bias_activate<S: Scalar>(
+pub(super) fn bias_activate_rows<S: Scalar>(
     bias: Option<&[S]>,
     activation: Option<Activation>,
     out: &mut [S],

@@ -7,70 +7,88 @@
 use gemm_common::Parallelism;
 use rayon::prelude::*;
 
-use super::elementwise::add_bias_activate;
+use super::elementwise::bias_activate_rows;
+use super::kernels::kernels;
 use super::parallel::{add_assign, for_rows, write_all};
 use crate::device::{
     Activation, Cpu, Gemm, Matrix, MatrixMut, Scalar, Storage, Write, check_gemm, check_terms, linear_apart,
 };
 use crate::error::Result;
 
-impl<S: Scalar> Gemm for Cpu<S> {
-    fn gemm(
-        &self,
-        a: Matrix<'_, Self>,
-        transpose_a: bool,
-        b: Matrix<'_, Self>,
-        transpose_b: bool,
-        out: MatrixMut<'_, Self>,
-        write: Write,
-    ) -> Result<()> {
-        let shape @ [m, k, n] = check_gemm(&a, transpose_a, &b, transpose_b, &out)?;
-        let (a, b) = (Operand::new(&a, transpose_a), Operand::new(&b, transpose_b));
-        if m == 0 || n == 0 {
-            return Ok(());
-        }
-        if is_inner(shape) {
-            let n_blocks = (k / MIN_INNER_BLOCK).min(MAX_INNER_BLOCKS);
-            let block = k.div_ceil(n_blocks);
-            inner_blocks(a, b, out.data, write, block);
-        } else {
-            let block = block_rows(shape);
-            if transpose_b && block < m {
-                // Each block would gather its columns anew.
-                let mut rows = self.allocate::<S>(k * n)?;
-                transpose(b.data, n, k, &mut rows);
-                row_blocks(&[(a, Operand::dense(&rows, k, n))], out.data, n, write, block, |_| ());
-            } else {
-                row_blocks(&[(a, b)], out.data, n, write, block, |_| ());
-            }
-        }
-        Ok(())
+kernels! {
+    impl Gemm by GemmKernels {
+        fn gemm(
+            a: Matrix<'_, Cpu<S>>,
+            transpose_a: bool,
+            b: Matrix<'_, Cpu<S>>,
+            transpose_b: bool,
+            out: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn linear(
+            terms: &[(Matrix<'_, Cpu<S>>, Matrix<'_, Cpu<S>>)],
+            bias: Option<&[S]>,
+            activation: Option<Activation>,
+            out: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
     }
+}
 
-    fn linear(
-        &self,
-        terms: &[(Matrix<'_, Self>, Matrix<'_, Self>)],
-        bias: Option<&[S]>,
-        activation: Option<Activation>,
-        out: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_terms(terms, bias.as_ref(), &out)?;
-        let (m, n) = (out.rows, out.cols);
-        let k: usize = terms.iter().map(|(a, _)| a.cols).sum();
-        let block = block_rows([m, k, n]);
-        if block >= m || n == 0 || terms.iter().any(|(a, _)| is_inner([m, a.cols, n])) {
-            return linear_apart(self, terms, bias, activation, out);
-        }
-        let operands: Vec<_> =
-            terms.iter().map(|(a, b)| (Operand::new(a, false), Operand::new(b, false))).collect();
-        // What a block needs besides is done while it is still near.
-        row_blocks(&operands, out.data, n, Write::Assign, block, |out| {
-            if bias.is_some() || activation.is_some() {
-                add_bias_activate(bias, activation, out, n);
-            }
-        });
-        Ok(())
+fn gemm<S: Scalar>(
+    device: &Cpu<S>,
+    a: Matrix<'_, Cpu<S>>,
+    transpose_a: bool,
+    b: Matrix<'_, Cpu<S>>,
+    transpose_b: bool,
+    out: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    let shape @ [m, k, n] = check_gemm(&a, transpose_a, &b, transpose_b, &out)?;
+    let (a, b) = (Operand::new(&a, transpose_a), Operand::new(&b, transpose_b));
+    if m == 0 || n == 0 {
+        return Ok(());
     }
+    if is_inner(shape) {
+        let n_blocks = (k / MIN_INNER_BLOCK).min(MAX_INNER_BLOCKS);
+        let block = k.div_ceil(n_blocks);
+        inner_blocks(a, b, out.data, write, block);
+    } else {
+        let block = block_rows(shape);
+        if transpose_b && block < m {
+            // Each block would gather its columns anew.
+            let mut rows = device.allocate::<S>(k * n)?;
+            transpose(b.data, n, k, &mut rows);
+            row_blocks(&[(a, Operand::dense(&rows, k, n))], out.data, n, write, block, |_| ());
+        } else {
+            row_blocks(&[(a, b)], out.data, n, write, block, |_| ());
+        }
+    }
+    Ok(())
+}
+
+fn linear<S: Scalar>(
+    device: &Cpu<S>,
+    terms: &[(Matrix<'_, Cpu<S>>, Matrix<'_, Cpu<S>>)],
+    bias: Option<&[S]>,
+    activation: Option<Activation>,
+    out: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_terms(terms, bias.as_ref(), &out)?;
+    let (m, n) = (out.rows, out.cols);
+    let k: usize = terms.iter().map(|(a, _)| a.cols).sum();
+    let block = block_rows([m, k, n]);
+    if block >= m || n == 0 || terms.iter().any(|(a, _)| is_inner([m, a.cols, n])) {
+        return linear_apart(device, terms, bias, activation, out);
+    }
+    let operands: Vec<_> =
+        terms.iter().map(|(a, b)| (Operand::new(a, false), Operand::new(b, false))).collect();
+    // What a block needs besides is done while it is still near.
+    row_blocks(&operands, out.data, n, Write::Assign, block, |out| {
+        if bias.is_some() || activation.is_some() {
+            bias_activate_rows(bias, activation, out, n);
+        }
+    });
+    Ok(())
 }
 
 /// Whether a product `[m, k, n]` is cut along its inner dimension.

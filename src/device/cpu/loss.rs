@@ -3,85 +3,103 @@
 
 use std::ops::Range;
 
+use super::kernels::kernels;
 use super::parallel::{Even, for_parts, for_rows, vectorized};
 use crate::device::{
     Cpu, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_matrix, check_matrix_mut, check_same_shape,
 };
 use crate::error::{Error, Result, check_length};
 
-impl<S: Scalar> Loss for Cpu<S> {
-    fn log_softmax_nll(
-        &self,
-        logits: Matrix<'_, Self>,
-        labels: &[i32],
-        lse: &mut [S],
-        loss: &mut [S],
-    ) -> Result<()> {
-        check_matrix(&logits)?;
-        check_labels(labels, logits.rows, logits.cols)?;
-        check_length("lse", lse.len(), logits.rows)?;
-        check_length("loss", loss.len(), logits.rows)?;
-        let n_class = logits.cols;
-        let work = Even(n_class * EXP_COST + 1);
-        for_parts(
-            &work,
-            0..logits.rows,
-            (lse, loss),
-            &|rows: Range<usize>, (lse, loss): (&mut [S], &mut [S])| {
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        for (i, (lse, loss)) in rows.zip(lse.iter_mut().zip(loss)) {
-                            let row = &logits.data[i * n_class..][..n_class];
-                            *lse = log_sum_exp(row);
-                            *loss = match labels[i] {
-                                IGNORED => S::zero(),
-                                label => *lse - row[label as usize],
-                            };
-                        }
-                    },
-                );
-            },
-        );
-        Ok(())
+kernels! {
+    impl Loss by LossKernels {
+        fn log_softmax_nll(
+            logits: Matrix<'_, Cpu<S>>,
+            labels: &[i32],
+            lse: &mut [S],
+            loss: &mut [S],
+        ) -> Result<()>;
+        fn log_softmax_nll_backward(
+            logits: Matrix<'_, Cpu<S>>,
+            labels: &[i32],
+            lse: &[S],
+            factor: f64,
+            dloss: &[S],
+            dlogits: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
     }
+}
 
-    fn log_softmax_nll_backward(
-        &self,
-        logits: Matrix<'_, Self>,
-        labels: &[i32],
-        lse: &[S],
-        factor: f64,
-        dloss: &[S],
-        dlogits: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_matrix(&logits)?;
-        check_matrix_mut(&dlogits)?;
-        check_same_shape("log_softmax_nll_backward", "logits", logits.shape(), "dlogits", dlogits.shape())?;
-        check_labels(labels, logits.rows, logits.cols)?;
-        check_length("lse", lse.len(), logits.rows)?;
-        check_length("dloss", dloss.len(), 1)?;
-        let factor = S::from_f64(factor) * dloss[0];
-        let n_class = logits.cols;
-        for_rows(dlogits.data, n_class, |rows, out| {
+fn log_softmax_nll<S: Scalar>(
+    _device: &Cpu<S>,
+    logits: Matrix<'_, Cpu<S>>,
+    labels: &[i32],
+    lse: &mut [S],
+    loss: &mut [S],
+) -> Result<()> {
+    check_matrix(&logits)?;
+    check_labels(labels, logits.rows, logits.cols)?;
+    check_length("lse", lse.len(), logits.rows)?;
+    check_length("loss", loss.len(), logits.rows)?;
+    let n_class = logits.cols;
+    let work = Even(n_class * EXP_COST + 1);
+    for_parts(
+        &work,
+        0..logits.rows,
+        (lse, loss),
+        &|rows: Range<usize>, (lse, loss): (&mut [S], &mut [S])| {
             vectorized(
                 #[inline(always)]
                 || {
-                    for (i, out) in rows.zip(out.chunks_exact_mut(n_class)) {
-                        if labels[i] == IGNORED {
-                            out.fill(S::zero());
-                            continue;
-                        }
-                        for (out, &x) in out.iter_mut().zip(&logits.data[i * n_class..][..n_class]) {
-                            *out = factor * (x - lse[i]).exp();
-                        }
-                        out[labels[i] as usize] -= factor;
+                    for (i, (lse, loss)) in rows.zip(lse.iter_mut().zip(loss)) {
+                        let row = &logits.data[i * n_class..][..n_class];
+                        *lse = log_sum_exp(row);
+                        *loss = match labels[i] {
+                            IGNORED => S::zero(),
+                            label => *lse - row[label as usize],
+                        };
                     }
                 },
             );
-        });
-        Ok(())
-    }
+        },
+    );
+    Ok(())
+}
+
+fn log_softmax_nll_backward<S: Scalar>(
+    _device: &Cpu<S>,
+    logits: Matrix<'_, Cpu<S>>,
+    labels: &[i32],
+    lse: &[S],
+    factor: f64,
+    dloss: &[S],
+    dlogits: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_matrix(&logits)?;
+    check_matrix_mut(&dlogits)?;
+    check_same_shape("log_softmax_nll_backward", "logits", logits.shape(), "dlogits", dlogits.shape())?;
+    check_labels(labels, logits.rows, logits.cols)?;
+    check_length("lse", lse.len(), logits.rows)?;
+    check_length("dloss", dloss.len(), 1)?;
+    let factor = S::from_f64(factor) * dloss[0];
+    let n_class = logits.cols;
+    for_rows(dlogits.data, n_class, |rows, out| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (i, out) in rows.zip(out.chunks_exact_mut(n_class)) {
+                    if labels[i] == IGNORED {
+                        out.fill(S::zero());
+                        continue;
+                    }
+                    for (out, &x) in out.iter_mut().zip(&logits.data[i * n_class..][..n_class]) {
+                        *out = factor * (x - lse[i]).exp();
+                    }
+                    out[labels[i] as usize] -= factor;
+                }
+            },
+        );
+    });
+    Ok(())
 }
 
 /// An exponential costs about as much as moving this many scalars.

@@ -7,6 +7,7 @@ mod elementwise;
 mod gather;
 mod gather_aggregate;
 mod gemm;
+mod kernels;
 mod loss;
 mod optimizer;
 mod parallel;
@@ -28,8 +29,26 @@ use crate::error::{Result, check_length};
 pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
-pub(in crate::device) use gemm::Multiply;
 pub(crate) use sample::{LaborPeers, share};
+
+/// What the CPU's kernels need of a scalar. Nothing outside this crate can implement it.
+pub trait Kernels:
+    attention::AttentionKernels<Self>
+    + batch_norm::BatchNormKernels<Self>
+    + elementwise::ElementwiseKernels<Self>
+    + gemm::GemmKernels<Self>
+    + gemm::Multiply
+    + loss::LossKernels<Self>
+    + optimizer::OptimizerKernels<Self>
+    + relation::RelationKernels<Self>
+    + sddmm::SddmmKernels<Self>
+    + spmm::SpmmKernels<Self>
+    + Sized
+{
+}
+
+impl Kernels for f32 {}
+impl Kernels for f64 {}
 
 /// The CPU, computing in `f32` or `f64`. Clones share one memory pool.
 ///

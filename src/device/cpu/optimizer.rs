@@ -2,87 +2,113 @@
 
 use std::ops::Range;
 
+use super::kernels::kernels;
 use super::parallel::{Even, Split, TASK_ELEMENTS, check_index, for_parts, vectorized};
 use crate::device::optimizer::{AdamConstants, check_adam_rows};
 use crate::device::{AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep};
 use crate::error::{Error, Result, check_length};
 
-impl<S: Scalar> Optimizer for Cpu<S> {
-    fn adam(
-        &self,
-        step: AdamStep,
-        grad: &[S],
-        first_moment: &mut [S],
-        second_moment: &mut [S],
-        parameter: &mut [S],
-    ) -> Result<()> {
-        check_length("grad", grad.len(), parameter.len())?;
-        check_length("first_moment", first_moment.len(), parameter.len())?;
-        check_length("second_moment", second_moment.len(), parameter.len())?;
-        let constants = AdamConstants::new(step)?;
-        let out = (first_moment, (second_moment, parameter));
-        for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>, (m, (v, parameter)): Parts<'_, S>| {
-            vectorized(
-                #[inline(always)]
-                || constants.update(&grad[range], m, v, parameter),
-            );
-        });
-        Ok(())
+kernels! {
+    impl Optimizer by OptimizerKernels {
+        fn adam(
+            step: AdamStep,
+            grad: &[S],
+            first_moment: &mut [S],
+            second_moment: &mut [S],
+            parameter: &mut [S],
+        ) -> Result<()>;
+        fn adam_rows(
+            step: AdamStep,
+            index: &[u32],
+            grad: Matrix<'_, Cpu<S>>,
+            first_moment: &mut [S],
+            second_moment: &mut [S],
+            parameter: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
+        fn sgd(step: SgdStep, grad: &[S], velocity: &mut [S], parameter: &mut [S]) -> Result<()>;
     }
+}
 
-    fn adam_rows(
-        &self,
-        step: AdamStep,
-        index: &[u32],
-        grad: Matrix<'_, Self>,
-        first_moment: &mut [S],
-        second_moment: &mut [S],
-        parameter: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_adam_rows::<Self>(&index, &grad, &first_moment, &second_moment, &parameter)?;
-        check_index("index", index, parameter.rows)?;
-        if let Some(position) = index.windows(2).position(|pair| pair[0] >= pair[1]) {
-            let value = format!("{} after {}", index[position + 1], index[position]);
-            return Err(Error::invalid("index", value, "strictly ascending rows"));
-        }
-        let constants = AdamConstants::new(step)?;
-        if grad.cols > 0 {
-            let out = (first_moment, (second_moment, parameter.data));
-            update_rows(&constants, index, grad, 0, out);
-        }
-        Ok(())
+fn adam<S: Scalar>(
+    _device: &Cpu<S>,
+    step: AdamStep,
+    grad: &[S],
+    first_moment: &mut [S],
+    second_moment: &mut [S],
+    parameter: &mut [S],
+) -> Result<()> {
+    check_length("grad", grad.len(), parameter.len())?;
+    check_length("first_moment", first_moment.len(), parameter.len())?;
+    check_length("second_moment", second_moment.len(), parameter.len())?;
+    let constants = AdamConstants::new(step)?;
+    let out = (first_moment, (second_moment, parameter));
+    for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>, (m, (v, parameter)): Parts<'_, S>| {
+        vectorized(
+            #[inline(always)]
+            || constants.update(&grad[range], m, v, parameter),
+        );
+    });
+    Ok(())
+}
+
+fn adam_rows<S: Scalar>(
+    _device: &Cpu<S>,
+    step: AdamStep,
+    index: &[u32],
+    grad: Matrix<'_, Cpu<S>>,
+    first_moment: &mut [S],
+    second_moment: &mut [S],
+    parameter: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_adam_rows::<Cpu<S>>(&index, &grad, &first_moment, &second_moment, &parameter)?;
+    check_index("index", index, parameter.rows)?;
+    if let Some(position) = index.windows(2).position(|pair| pair[0] >= pair[1]) {
+        let value = format!("{} after {}", index[position + 1], index[position]);
+        return Err(Error::invalid("index", value, "strictly ascending rows"));
     }
+    let constants = AdamConstants::new(step)?;
+    if grad.cols > 0 {
+        let out = (first_moment, (second_moment, parameter.data));
+        update_rows(&constants, index, grad, 0, out);
+    }
+    Ok(())
+}
 
-    fn sgd(&self, step: SgdStep, grad: &[S], velocity: &mut [S], parameter: &mut [S]) -> Result<()> {
-        check_length("grad", grad.len(), parameter.len())?;
-        check_length("velocity", velocity.len(), parameter.len())?;
-        let [lr, momentum, decay] = [step.lr, step.momentum, step.weight_decay].map(S::from_f64);
-        let is_plain = step.momentum == 0.0;
-        for_parts(&Even(3), 0..grad.len(), (velocity, parameter), &|range: Range<usize>,
-                                                                    (velocity, parameter): (
-            &mut [S],
-            &mut [S],
-        )| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let gradient = |grad: S, parameter: S| grad + decay * parameter;
-                    if is_plain {
-                        for (parameter, &grad) in parameter.iter_mut().zip(&grad[range]) {
-                            *parameter -= lr * gradient(grad, *parameter);
-                        }
-                    } else {
-                        let elements = parameter.iter_mut().zip(&grad[range]).zip(velocity);
-                        for ((parameter, &grad), velocity) in elements {
-                            *velocity = momentum * *velocity + gradient(grad, *parameter);
-                            *parameter -= lr * *velocity;
-                        }
+fn sgd<S: Scalar>(
+    _device: &Cpu<S>,
+    step: SgdStep,
+    grad: &[S],
+    velocity: &mut [S],
+    parameter: &mut [S],
+) -> Result<()> {
+    check_length("grad", grad.len(), parameter.len())?;
+    check_length("velocity", velocity.len(), parameter.len())?;
+    let [lr, momentum, decay] = [step.lr, step.momentum, step.weight_decay].map(S::from_f64);
+    let is_plain = step.momentum == 0.0;
+    for_parts(&Even(3), 0..grad.len(), (velocity, parameter), &|range: Range<usize>,
+                                                                (velocity, parameter): (
+        &mut [S],
+        &mut [S],
+    )| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let gradient = |grad: S, parameter: S| grad + decay * parameter;
+                if is_plain {
+                    for (parameter, &grad) in parameter.iter_mut().zip(&grad[range]) {
+                        *parameter -= lr * gradient(grad, *parameter);
                     }
-                },
-            );
-        });
-        Ok(())
-    }
+                } else {
+                    let elements = parameter.iter_mut().zip(&grad[range]).zip(velocity);
+                    for ((parameter, &grad), velocity) in elements {
+                        *velocity = momentum * *velocity + gradient(grad, *parameter);
+                        *parameter -= lr * *velocity;
+                    }
+                }
+            },
+        );
+    });
+    Ok(())
 }
 
 /// Both moments and the parameter.

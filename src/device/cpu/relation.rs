@@ -9,6 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::gemm::{Operand, multiply, transpose};
+use super::kernels::kernels;
 use super::parallel::{Rows, add_assign, check_csr, for_elements, vectorized};
 use super::prefetch::Prefetch;
 use super::spmm::Product;
@@ -32,220 +33,256 @@ const TILES: usize = 128;
 const MIN_BLOCK: usize = 1024;
 const MAX_BLOCKS: usize = 64;
 
-impl<S: Scalar> Relation for Cpu<S> {
-    fn group_relations(
-        &self,
-        a: Csr<'_, Self>,
-        edge_type: &[u16],
-        n_relations: usize,
-        weight: Option<&[S]>,
-    ) -> Result<RelationEdges<Self>> {
-        check_typed_edges(&a, &edge_type, weight.as_ref())?;
-        check_csr(&a)?;
-        let n_edge = a.indices.len();
-        if let Some(position) = edge_type.iter().position(|&r| usize::from(r) >= n_relations) {
-            return Err(Error::IndexOutOfRange {
-                array: "edge_type",
-                position: position as u64,
-                value: i64::from(edge_type[position]),
-                limit: n_relations as u64,
-            });
-        }
-        let mut destination = vec![0u32; n_edge];
-        for (t, ends) in a.indptr.windows(2).enumerate() {
-            destination[ends[0] as usize..ends[1] as usize].fill(t as u32);
-        }
-        let relation = |e: u32| usize::from(edge_type[e as usize]);
-        let in_block: Vec<u32> = (0..n_edge as u32).collect();
-        let by_source = stable_sort(&in_block, a.n_cols, |e| a.indices[e as usize] as usize);
-        let by_destination =
-            Grouping::new(stable_sort(&in_block, n_relations, relation), n_relations, relation, |e| {
-                destination[e as usize]
-            });
-        let by_source =
-            Grouping::new(stable_sort(&by_source, n_relations, relation), n_relations, relation, |e| {
-                a.indices[e as usize]
-            });
-        let mut factor = self.allocate::<S>(n_edge)?;
-        for ends in by_destination.indptr.windows(2) {
-            let edges = &by_destination.order[ends[0] as usize..ends[1] as usize];
-            match weight {
-                None => {
-                    let share = S::from_f64(1.0 / edges.len() as f64);
-                    edges.iter().for_each(|&e| factor[e as usize] = share);
-                }
-                Some(weight) => {
-                    let sum: f64 = edges.iter().map(|&e| weight[e as usize].widen_f64()).sum();
-                    // Weights are positive; were all of a group zero, its mean would be zero, not NaN.
-                    let scale = if sum == 0.0 { 0.0 } else { 1.0 / sum };
-                    for &e in edges {
-                        factor[e as usize] = S::from_f64(weight[e as usize].widen_f64() * scale);
-                    }
+kernels! {
+    impl Relation by RelationKernels {
+        fn group_relations(
+            a: Csr<'_, Cpu<S>>,
+            edge_type: &[u16],
+            n_relations: usize,
+            weight: Option<&[S]>,
+        ) -> Result<RelationEdges<Cpu<S>>>;
+        fn relation_product(
+            edges: &RelationEdges<Cpu<S>>,
+            direction: Direction,
+            order: Order,
+            weight: &[S],
+            x: Matrix<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn relation_weight_gradient(
+            edges: &RelationEdges<Cpu<S>>,
+            aggregated: Direction,
+            x: Matrix<'_, Cpu<S>>,
+            dout: Matrix<'_, Cpu<S>>,
+            dweight: &mut [S],
+        ) -> Result<()>;
+        fn relation_gradients(
+            edges: &RelationEdges<Cpu<S>>,
+            weight: &[S],
+            x: Matrix<'_, Cpu<S>>,
+            dout: Matrix<'_, Cpu<S>>,
+            dx: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+            dweight: &mut [S],
+        ) -> Result<()>;
+    }
+}
+
+fn group_relations<S: Scalar>(
+    device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    edge_type: &[u16],
+    n_relations: usize,
+    weight: Option<&[S]>,
+) -> Result<RelationEdges<Cpu<S>>> {
+    check_typed_edges(&a, &edge_type, weight.as_ref())?;
+    check_csr(&a)?;
+    let n_edge = a.indices.len();
+    if let Some(position) = edge_type.iter().position(|&r| usize::from(r) >= n_relations) {
+        return Err(Error::IndexOutOfRange {
+            array: "edge_type",
+            position: position as u64,
+            value: i64::from(edge_type[position]),
+            limit: n_relations as u64,
+        });
+    }
+    let mut destination = vec![0u32; n_edge];
+    for (t, ends) in a.indptr.windows(2).enumerate() {
+        destination[ends[0] as usize..ends[1] as usize].fill(t as u32);
+    }
+    let relation = |e: u32| usize::from(edge_type[e as usize]);
+    let in_block: Vec<u32> = (0..n_edge as u32).collect();
+    let by_source = stable_sort(&in_block, a.n_cols, |e| a.indices[e as usize] as usize);
+    let by_destination =
+        Grouping::new(stable_sort(&in_block, n_relations, relation), n_relations, relation, |e| {
+            destination[e as usize]
+        });
+    let by_source =
+        Grouping::new(stable_sort(&by_source, n_relations, relation), n_relations, relation, |e| {
+            a.indices[e as usize]
+        });
+    let mut factor = device.allocate::<S>(n_edge)?;
+    for ends in by_destination.indptr.windows(2) {
+        let edges = &by_destination.order[ends[0] as usize..ends[1] as usize];
+        match weight {
+            None => {
+                let share = S::from_f64(1.0 / edges.len() as f64);
+                edges.iter().for_each(|&e| factor[e as usize] = share);
+            }
+            Some(weight) => {
+                let sum: f64 = edges.iter().map(|&e| weight[e as usize].widen_f64()).sum();
+                // Weights are positive; were all of a group zero, its mean would be zero, not NaN.
+                let scale = if sum == 0.0 { 0.0 } else { 1.0 / sum };
+                for &e in edges {
+                    factor[e as usize] = S::from_f64(weight[e as usize].widen_f64() * scale);
                 }
             }
         }
-        let groups = |own: &Grouping, other: &Grouping, ends: &[u32]| -> Result<RelationGroups<Self>> {
-            let mut indices = self.allocate::<u32>(n_edge)?;
-            let mut partner = self.allocate::<u32>(n_edge)?;
-            let mut weight = self.allocate::<S>(n_edge)?;
-            for (position, &e) in own.order.iter().enumerate() {
-                indices[position] = ends[e as usize];
-                partner[position] = other.group[e as usize] - other.offsets[relation(e)];
-                weight[position] = factor[e as usize];
-            }
-            Ok(RelationGroups {
-                offsets: own.offsets.clone(),
-                row: self.upload(&own.row)?,
-                indptr: self.upload(&own.indptr)?,
-                indices,
-                partner,
-                weight,
-                by_row: None,
-            })
-        };
-        Ok(RelationEdges {
-            n_dst: a.n_rows,
-            n_src: a.n_cols,
-            by_destination: groups(&by_destination, &by_source, a.indices)?,
-            by_source: groups(&by_source, &by_destination, &destination)?,
-            destination_group: self.upload(&by_destination.group)?,
-            source_group: self.upload(&by_source.group)?,
-            weight: factor,
+    }
+    let groups = |own: &Grouping, other: &Grouping, ends: &[u32]| -> Result<RelationGroups<Cpu<S>>> {
+        let mut indices = device.allocate::<u32>(n_edge)?;
+        let mut partner = device.allocate::<u32>(n_edge)?;
+        let mut weight = device.allocate::<S>(n_edge)?;
+        for (position, &e) in own.order.iter().enumerate() {
+            indices[position] = ends[e as usize];
+            partner[position] = other.group[e as usize] - other.offsets[relation(e)];
+            weight[position] = factor[e as usize];
+        }
+        Ok(RelationGroups {
+            offsets: own.offsets.clone(),
+            row: device.upload(&own.row)?,
+            indptr: device.upload(&own.indptr)?,
+            indices,
+            partner,
+            weight,
+            by_row: None,
         })
-    }
+    };
+    Ok(RelationEdges {
+        n_dst: a.n_rows,
+        n_src: a.n_cols,
+        by_destination: groups(&by_destination, &by_source, a.indices)?,
+        by_source: groups(&by_source, &by_destination, &destination)?,
+        destination_group: device.upload(&by_destination.group)?,
+        source_group: device.upload(&by_source.group)?,
+        weight: factor,
+    })
+}
 
-    fn relation_product(
-        &self,
-        edges: &RelationEdges<Self>,
-        direction: Direction,
-        order: Order,
-        weight: &[S],
-        x: Matrix<'_, Self>,
-        out: MatrixMut<'_, Self>,
-        write: Write,
-    ) -> Result<()> {
-        check_relation_product(edges, direction, &weight, &x, &out)?;
-        let (to, from) = edges.groups(direction);
-        let (k, n) = (x.cols, out.cols);
-        if k == 0 || n == 0 {
-            return if write == Write::Assign { self.fill(S::zero(), out.data) } else { Ok(()) };
-        }
-        let transposed = match direction {
-            Direction::Forward => None,
-            Direction::Backward => Some(self.transposed_weights(weight, [n, k])?),
-        };
-        let weight = transposed.as_deref().unwrap_or(weight);
-        let weight = |r| relation_weight(weight, r, [k, n]);
-        match order {
-            Order::AggregateFirst => self.aggregate_first(to, weight, x, out, write),
-            Order::TransformFirst => {
-                if write == Write::Assign {
-                    self.fill(S::zero(), out.data)?;
-                }
-                for r in 0..to.n_relations() {
-                    let inputs = from.offsets[r] as usize..from.offsets[r + 1] as usize;
-                    self.transform_first(to, r, &from.row[inputs], weight(r), x, out.data)?;
-                }
-                Ok(())
+#[allow(clippy::too_many_arguments)]
+fn relation_product<S: Scalar>(
+    device: &Cpu<S>,
+    edges: &RelationEdges<Cpu<S>>,
+    direction: Direction,
+    order: Order,
+    weight: &[S],
+    x: Matrix<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    check_relation_product(edges, direction, &weight, &x, &out)?;
+    let (to, from) = edges.groups(direction);
+    let (k, n) = (x.cols, out.cols);
+    if k == 0 || n == 0 {
+        return if write == Write::Assign { device.fill(S::zero(), out.data) } else { Ok(()) };
+    }
+    let transposed = match direction {
+        Direction::Forward => None,
+        Direction::Backward => Some(device.transposed_weights(weight, [n, k])?),
+    };
+    let weight = transposed.as_deref().unwrap_or(weight);
+    let weight = |r| relation_weight(weight, r, [k, n]);
+    match order {
+        Order::AggregateFirst => device.aggregate_first(to, weight, x, out, write),
+        Order::TransformFirst => {
+            if write == Write::Assign {
+                device.fill(S::zero(), out.data)?;
             }
+            for r in 0..to.n_relations() {
+                let inputs = from.offsets[r] as usize..from.offsets[r + 1] as usize;
+                device.transform_first(to, r, &from.row[inputs], weight(r), x, out.data)?;
+            }
+            Ok(())
         }
     }
+}
 
-    fn relation_weight_gradient(
-        &self,
-        edges: &RelationEdges<Self>,
-        aggregated: Direction,
-        x: Matrix<'_, Self>,
-        dout: Matrix<'_, Self>,
-        dweight: &mut [S],
-    ) -> Result<()> {
-        check_relation_weight_gradient(edges, &x, &dout, &dweight)?;
-        let (k, n) = (x.cols, dout.cols);
-        let (groups, _) = edges.groups(aggregated);
-        if dweight.is_empty() {
+fn relation_weight_gradient<S: Scalar>(
+    device: &Cpu<S>,
+    edges: &RelationEdges<Cpu<S>>,
+    aggregated: Direction,
+    x: Matrix<'_, Cpu<S>>,
+    dout: Matrix<'_, Cpu<S>>,
+    dweight: &mut [S],
+) -> Result<()> {
+    check_relation_weight_gradient(edges, &x, &dout, &dweight)?;
+    let (k, n) = (x.cols, dout.cols);
+    let (groups, _) = edges.groups(aggregated);
+    if dweight.is_empty() {
+        return Ok(());
+    }
+    dweight.par_chunks_exact_mut(k * n).enumerate().try_for_each(|(r, dweight)| {
+        let range = groups.offsets[r] as usize..groups.offsets[r + 1] as usize;
+        let block = range.len().div_ceil(MAX_BLOCKS).max(MIN_BLOCK);
+        let n_blocks = range.len().div_ceil(block);
+        if n_blocks == 0 {
+            dweight.fill(S::zero());
             return Ok(());
         }
-        dweight.par_chunks_exact_mut(k * n).enumerate().try_for_each(|(r, dweight)| {
-            let range = groups.offsets[r] as usize..groups.offsets[r + 1] as usize;
-            let block = range.len().div_ceil(MAX_BLOCKS).max(MIN_BLOCK);
-            let n_blocks = range.len().div_ceil(block);
-            if n_blocks == 0 {
-                dweight.fill(S::zero());
-                return Ok(());
+        let part = |i: usize, out: &mut [S]| {
+            let first = range.start + i * block;
+            let part = first..(first + block).min(range.end);
+            match aggregated {
+                Direction::Forward => device.outer(groups, part, x, dout, out, false),
+                Direction::Backward => device.outer(groups, part, dout, x, out, true),
             }
-            let part = |i: usize, out: &mut [S]| {
-                let first = range.start + i * block;
-                let part = first..(first + block).min(range.end);
-                match aggregated {
-                    Direction::Forward => self.outer(groups, part, x, dout, out, false),
-                    Direction::Backward => self.outer(groups, part, dout, x, out, true),
-                }
-            };
-            if n_blocks == 1 {
-                return part(0, dweight);
-            }
-            let mut parts = self.allocate::<S>(n_blocks * k * n)?;
-            parts.par_chunks_exact_mut(k * n).enumerate().try_for_each(|(i, out)| part(i, out))?;
-            dweight.copy_from_slice(&parts[..k * n]);
-            parts.chunks_exact(k * n).skip(1).for_each(|part| add_assign(dweight, part));
-            Ok(())
-        })
-    }
-
-    fn relation_gradients(
-        &self,
-        edges: &RelationEdges<Self>,
-        weight: &[S],
-        x: Matrix<'_, Self>,
-        dout: Matrix<'_, Self>,
-        dx: MatrixMut<'_, Self>,
-        write: Write,
-        dweight: &mut [S],
-    ) -> Result<()> {
-        check_relation_product(edges, Direction::Backward, &weight, &dout, &dx)?;
-        check_relation_weight_gradient(edges, &x, &dout, &dweight)?;
-        let (k, n) = (x.cols, dout.cols);
-        let tile = tile_rows(edges.n_src);
-        let n_tiles = edges.n_src.div_ceil(tile);
-        // Each part of the tiles adds up a gradient of its own: all together take no more memory than `dx` or `dweight`.
-        let n_parts = n_tiles.min(MAX_BLOCKS).min((dx.data.len() / dweight.len().max(1)).max(1));
-        let order = edges.cheaper_order(Direction::Backward, n, k);
-        if dweight.is_empty() || n_tiles == 0 || order == Order::TransformFirst || n_parts < n_tiles.min(8) {
-            return gradients_apart(self, edges, weight, x, dout, dx, write, dweight);
+        };
+        if n_blocks == 1 {
+            return part(0, dweight);
         }
-        let rows = n_tiles.div_ceil(n_parts) * tile;
-        let groups = &edges.by_source;
-        let transposed = self.transposed_weights(weight, [k, n])?;
-        let mut parts = self.allocate::<S>(edges.n_src.div_ceil(rows) * dweight.len())?;
-        let part_of = dx.data.par_chunks_mut(rows * k).zip(parts.par_chunks_exact_mut(dweight.len()));
-        part_of.enumerate().try_for_each(|(part, (dx, dweight))| {
-            dweight.fill(S::zero());
-            for (first, dx) in (part * rows..).step_by(tile).zip(dx.chunks_mut(tile * k)) {
-                if write == Write::Assign {
-                    dx.fill(S::zero());
-                }
-                for (r, dweight) in dweight.chunks_exact_mut(k * n).enumerate() {
-                    let range = groups_of(groups, r, first..first + dx.len() / k);
-                    if range.is_empty() {
-                        continue;
-                    }
-                    let rows = &groups.row[range.clone()];
-                    let sum = self.sums_of(groups, range, dout)?;
-                    let sum = Operand::dense(&sum, rows.len(), n);
-                    let weight = relation_weight(&transposed, r, [n, k]);
-                    self.add_products(sum, weight, rows, dx, first)?;
-                    self.with_rows(x, rows, |x| multiply(x.transposed(), sum, dweight, Write::Add))?;
-                }
-            }
-            Ok::<(), Error>(())
-        })?;
-        let len = dweight.len();
-        for_elements(dweight, |range, dweight| {
-            dweight.copy_from_slice(&parts[range.clone()]);
-            parts.chunks_exact(len).skip(1).for_each(|part| add_assign(dweight, &part[range.clone()]));
-        });
+        let mut parts = device.allocate::<S>(n_blocks * k * n)?;
+        parts.par_chunks_exact_mut(k * n).enumerate().try_for_each(|(i, out)| part(i, out))?;
+        dweight.copy_from_slice(&parts[..k * n]);
+        parts.chunks_exact(k * n).skip(1).for_each(|part| add_assign(dweight, part));
         Ok(())
+    })
+}
+
+#[allow(clippy::too_many_arguments)]
+fn relation_gradients<S: Scalar>(
+    device: &Cpu<S>,
+    edges: &RelationEdges<Cpu<S>>,
+    weight: &[S],
+    x: Matrix<'_, Cpu<S>>,
+    dout: Matrix<'_, Cpu<S>>,
+    dx: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+    dweight: &mut [S],
+) -> Result<()> {
+    check_relation_product(edges, Direction::Backward, &weight, &dout, &dx)?;
+    check_relation_weight_gradient(edges, &x, &dout, &dweight)?;
+    let (k, n) = (x.cols, dout.cols);
+    let tile = tile_rows(edges.n_src);
+    let n_tiles = edges.n_src.div_ceil(tile);
+    // Each part of the tiles adds up a gradient of its own: all together take no more memory than `dx` or `dweight`.
+    let n_parts = n_tiles.min(MAX_BLOCKS).min((dx.data.len() / dweight.len().max(1)).max(1));
+    let order = edges.cheaper_order(Direction::Backward, n, k);
+    if dweight.is_empty() || n_tiles == 0 || order == Order::TransformFirst || n_parts < n_tiles.min(8) {
+        return gradients_apart(device, edges, weight, x, dout, dx, write, dweight);
     }
+    let rows = n_tiles.div_ceil(n_parts) * tile;
+    let groups = &edges.by_source;
+    let transposed = device.transposed_weights(weight, [k, n])?;
+    let mut parts = device.allocate::<S>(edges.n_src.div_ceil(rows) * dweight.len())?;
+    let part_of = dx.data.par_chunks_mut(rows * k).zip(parts.par_chunks_exact_mut(dweight.len()));
+    part_of.enumerate().try_for_each(|(part, (dx, dweight))| {
+        dweight.fill(S::zero());
+        for (first, dx) in (part * rows..).step_by(tile).zip(dx.chunks_mut(tile * k)) {
+            if write == Write::Assign {
+                dx.fill(S::zero());
+            }
+            for (r, dweight) in dweight.chunks_exact_mut(k * n).enumerate() {
+                let range = groups_of(groups, r, first..first + dx.len() / k);
+                if range.is_empty() {
+                    continue;
+                }
+                let rows = &groups.row[range.clone()];
+                let sum = device.sums_of(groups, range, dout)?;
+                let sum = Operand::dense(&sum, rows.len(), n);
+                let weight = relation_weight(&transposed, r, [n, k]);
+                device.add_products(sum, weight, rows, dx, first)?;
+                device.with_rows(x, rows, |x| multiply(x.transposed(), sum, dweight, Write::Add))?;
+            }
+        }
+        Ok::<(), Error>(())
+    })?;
+    let len = dweight.len();
+    for_elements(dweight, |range, dweight| {
+        dweight.copy_from_slice(&parts[range.clone()]);
+        parts.chunks_exact(len).skip(1).for_each(|part| add_assign(dweight, &part[range.clone()]));
+    });
+    Ok(())
 }
 
 /// Rows of a tile of an output of so many rows.

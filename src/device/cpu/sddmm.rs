@@ -5,82 +5,101 @@
 
 use std::ops::Range;
 
+use super::kernels::kernels;
 use super::parallel::{ByEdges, Split, check_csr, for_parts, vectorized, write_all};
 use super::prefetch::Prefetch;
 use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_sddmm_add, check_sddmm_dot};
 use crate::error::Result;
 
-impl<S: Scalar> Sddmm for Cpu<S> {
-    fn sddmm_dot(
-        &self,
-        a: Csr<'_, Self>,
-        x: Matrix<'_, Self>,
-        y: Matrix<'_, Self>,
-        heads: usize,
-        out: &mut [S],
-        write: Write,
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_sddmm_dot(&a, &x, &y, heads, &out)?;
-        let (width, dim) = (x.cols, x.cols / heads);
-        let work = ByEdges { indptr: a.indptr, dim: width.max(heads) };
-        let out = Edges { indptr: a.indptr, data: out, heads };
-        let prefetch = Prefetch::for_products();
-        for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let mut out = out.data.chunks_exact_mut(heads);
-                    for i in range {
-                        let y = &y.data[i * width..][..width];
-                        let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
-                        for (e, &j) in entries.clone().zip(&a.indices[entries]) {
-                            if let Some(&later) = a.indices.get(e + prefetch.ahead) {
-                                prefetch.row(x.data, width, later as usize);
-                            }
-                            let x = &x.data[j as usize * width..][..width];
-                            let Some(out) = out.next() else { return };
-                            for (h, out) in out.iter_mut().enumerate() {
-                                let value = dot(&x[h * dim..][..dim], &y[h * dim..][..dim]);
-                                *out = if write == Write::Add { *out + value } else { value };
-                            }
+kernels! {
+    impl Sddmm by SddmmKernels {
+        fn sddmm_dot(
+            a: Csr<'_, Cpu<S>>,
+            x: Matrix<'_, Cpu<S>>,
+            y: Matrix<'_, Cpu<S>>,
+            heads: usize,
+            out: &mut [S],
+            write: Write,
+        ) -> Result<()>;
+        fn sddmm_add(
+            a: Csr<'_, Cpu<S>>,
+            x: Matrix<'_, Cpu<S>>,
+            y: Matrix<'_, Cpu<S>>,
+            out: &mut [S],
+            write: Write,
+        ) -> Result<()>;
+    }
+}
+
+fn sddmm_dot<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    x: Matrix<'_, Cpu<S>>,
+    y: Matrix<'_, Cpu<S>>,
+    heads: usize,
+    out: &mut [S],
+    write: Write,
+) -> Result<()> {
+    check_csr(&a)?;
+    check_sddmm_dot(&a, &x, &y, heads, &out)?;
+    let (width, dim) = (x.cols, x.cols / heads);
+    let work = ByEdges { indptr: a.indptr, dim: width.max(heads) };
+    let out = Edges { indptr: a.indptr, data: out, heads };
+    let prefetch = Prefetch::for_products();
+    for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let mut out = out.data.chunks_exact_mut(heads);
+                for i in range {
+                    let y = &y.data[i * width..][..width];
+                    let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+                    for (e, &j) in entries.clone().zip(&a.indices[entries]) {
+                        if let Some(&later) = a.indices.get(e + prefetch.ahead) {
+                            prefetch.row(x.data, width, later as usize);
+                        }
+                        let x = &x.data[j as usize * width..][..width];
+                        let Some(out) = out.next() else { return };
+                        for (h, out) in out.iter_mut().enumerate() {
+                            let value = dot(&x[h * dim..][..dim], &y[h * dim..][..dim]);
+                            *out = if write == Write::Add { *out + value } else { value };
                         }
                     }
-                },
-            );
-        });
-        Ok(())
-    }
-
-    fn sddmm_add(
-        &self,
-        a: Csr<'_, Self>,
-        x: Matrix<'_, Self>,
-        y: Matrix<'_, Self>,
-        out: &mut [S],
-        write: Write,
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_sddmm_add(&a, &x, &y, &out)?;
-        let cols = x.cols;
-        let work = ByEdges { indptr: a.indptr, dim: cols };
-        let out = Edges { indptr: a.indptr, data: out, heads: cols };
-        for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
-            if cols == 0 {
-                return;
-            }
-            let mut out = out.data.chunks_exact_mut(cols);
-            for i in range {
-                let y = &y.data[i * cols..][..cols];
-                let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
-                for (&j, out) in a.indices[entries].iter().zip(&mut out) {
-                    let x = &x.data[j as usize * cols..][..cols];
-                    write_all(out, x.iter().zip(y).map(|(&x, &y)| x + y), write);
                 }
+            },
+        );
+    });
+    Ok(())
+}
+
+fn sddmm_add<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    x: Matrix<'_, Cpu<S>>,
+    y: Matrix<'_, Cpu<S>>,
+    out: &mut [S],
+    write: Write,
+) -> Result<()> {
+    check_csr(&a)?;
+    check_sddmm_add(&a, &x, &y, &out)?;
+    let cols = x.cols;
+    let work = ByEdges { indptr: a.indptr, dim: cols };
+    let out = Edges { indptr: a.indptr, data: out, heads: cols };
+    for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
+        if cols == 0 {
+            return;
+        }
+        let mut out = out.data.chunks_exact_mut(cols);
+        for i in range {
+            let y = &y.data[i * cols..][..cols];
+            let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+            for (&j, out) in a.indices[entries].iter().zip(&mut out) {
+                let x = &x.data[j as usize * cols..][..cols];
+                write_all(out, x.iter().zip(y).map(|(&x, &y)| x + y), write);
             }
-        });
-        Ok(())
-    }
+        }
+    });
+    Ok(())
 }
 
 /// Values at entries as output: items are rows.

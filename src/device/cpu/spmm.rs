@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use super::kernels::kernels;
 use super::parallel::{
     ByEdges, Rows, Tile, check_csr, for_elements, for_parts, for_tiles, runs, vectorized, write_tile,
 };
@@ -18,168 +19,198 @@ use crate::device::{
 };
 use crate::error::{Result, check_length};
 
-impl<S: Scalar> Spmm for Cpu<S> {
-    fn spmm(
-        &self,
-        a: Csr<'_, Self>,
-        weights: Weights<'_, Self>,
-        x: Matrix<'_, Self>,
-        out: MatrixMut<'_, Self>,
-        write: Write,
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_product("spmm", &a, &x, &out)?;
-        check_weights(&a, &weights)?;
-        let dim = x.cols;
-        let work = ByEdges { indptr: a.indptr, dim };
-        let rows = Rows { data: out.data, cols: dim };
-        let product = Product {
-            indptr: a.indptr,
-            indices: a.indices,
-            positions: a.edge,
-            edge: weights.edge,
-            row: weights.row,
-            column: weights.column,
-            x: x.data,
-            write,
-            prefetch: Prefetch::for_sums(),
-        };
-        if weights.edge.is_none() && weights.column.is_none() {
-            for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
-                product.rows::<false>(range, out);
-            });
-        } else {
-            for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
-                product.rows::<true>(range, out);
-            });
-        }
-        Ok(())
+kernels! {
+    impl Spmm by SpmmKernels {
+        fn spmm(
+            a: Csr<'_, Cpu<S>>,
+            weights: Weights<'_, Cpu<S>>,
+            x: Matrix<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn spmm_max(
+            a: Csr<'_, Cpu<S>>,
+            x: Matrix<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+            argmax: &mut [u32],
+        ) -> Result<()>;
+        fn spmm_max_backward(
+            a: Csr<'_, Cpu<S>>,
+            argmax: &[u32],
+            dout: Matrix<'_, Cpu<S>>,
+            dx: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn transpose(
+            a: Csr<'_, Cpu<S>>,
+            indptr: &mut [u32],
+            indices: &mut [u32],
+            edge: &mut [u32],
+        ) -> Result<()>;
+        fn inverse_degree(indptr: &[u32], offset: f64, out: &mut [S]) -> Result<()>;
     }
+}
 
-    fn spmm_max(
-        &self,
-        a: Csr<'_, Self>,
-        x: Matrix<'_, Self>,
-        out: MatrixMut<'_, Self>,
-        argmax: &mut [u32],
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_product("spmm_max", &a, &x, &out)?;
-        check_no_edge(&a)?;
-        check_length("argmax", argmax.len(), out.data.len())?;
-        let dim = x.cols;
-        let work = ByEdges { indptr: a.indptr, dim };
-        let rows = (Rows { data: out.data, cols: dim }, Rows { data: argmax, cols: dim });
-        for_parts(
-            &work,
-            0..a.n_rows,
-            rows,
-            &|range: Range<usize>, (out, argmax): (Rows<'_, S>, Rows<'_, u32>)| {
-                let prefetch = Prefetch::for_sums();
-                if dim == 0 {
-                    return;
-                }
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        let rows = out.data.chunks_exact_mut(dim).zip(argmax.data.chunks_exact_mut(dim));
-                        for (i, (out, argmax)) in range.zip(rows) {
-                            let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
-                            for run in runs(entries.clone()) {
-                                let (indices, row, x) = (a.indices, entries.clone(), x.data);
-                                for_tiles(dim, &mut MaxRow { x, indices, row, run, out, argmax, prefetch });
-                            }
-                        }
-                    },
-                );
-            },
-        );
-        Ok(())
+fn spmm<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    weights: Weights<'_, Cpu<S>>,
+    x: Matrix<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    check_csr(&a)?;
+    check_product("spmm", &a, &x, &out)?;
+    check_weights(&a, &weights)?;
+    let dim = x.cols;
+    let work = ByEdges { indptr: a.indptr, dim };
+    let rows = Rows { data: out.data, cols: dim };
+    let product = Product {
+        indptr: a.indptr,
+        indices: a.indices,
+        positions: a.edge,
+        edge: weights.edge,
+        row: weights.row,
+        column: weights.column,
+        x: x.data,
+        write,
+        prefetch: Prefetch::for_sums(),
+    };
+    if weights.edge.is_none() && weights.column.is_none() {
+        for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+            product.rows::<false>(range, out);
+        });
+    } else {
+        for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+            product.rows::<true>(range, out);
+        });
     }
+    Ok(())
+}
 
-    fn spmm_max_backward(
-        &self,
-        a: Csr<'_, Self>,
-        argmax: &[u32],
-        dout: Matrix<'_, Self>,
-        dx: MatrixMut<'_, Self>,
-        write: Write,
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_product("spmm_max_backward", &a, &dout, &dx)?;
-        check_length("argmax", argmax.len(), dout.data.len())?;
-        let edge = positions_of_transpose(&a)?;
-        let dim = dout.cols;
-        let work = ByEdges { indptr: a.indptr, dim };
-        let rows = Rows { data: dx.data, cols: dim };
-        for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, dx: Rows<'_, S>| {
+fn spmm_max<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    x: Matrix<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    argmax: &mut [u32],
+) -> Result<()> {
+    check_csr(&a)?;
+    check_product("spmm_max", &a, &x, &out)?;
+    check_no_edge(&a)?;
+    check_length("argmax", argmax.len(), out.data.len())?;
+    let dim = x.cols;
+    let work = ByEdges { indptr: a.indptr, dim };
+    let rows = (Rows { data: out.data, cols: dim }, Rows { data: argmax, cols: dim });
+    for_parts(
+        &work,
+        0..a.n_rows,
+        rows,
+        &|range: Range<usize>, (out, argmax): (Rows<'_, S>, Rows<'_, u32>)| {
+            let prefetch = Prefetch::for_sums();
             if dim == 0 {
                 return;
             }
-            let mut partial = Vec::new();
-            let (indices, prefetch) = (a.indices, Prefetch::for_sums());
-            let terms = MaxGradient { indices, edge, argmax, dout: dout.data, dim, prefetch };
             vectorized(
                 #[inline(always)]
                 || {
-                    for (j, dx) in range.zip(dx.data.chunks_exact_mut(dim)) {
-                        let entries = a.indptr[j] as usize..a.indptr[j + 1] as usize;
-                        sum_row(&terms, entries, dx, &mut partial, None, write);
+                    let rows = out.data.chunks_exact_mut(dim).zip(argmax.data.chunks_exact_mut(dim));
+                    for (i, (out, argmax)) in range.zip(rows) {
+                        let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+                        for run in runs(entries.clone()) {
+                            let (indices, row, x) = (a.indices, entries.clone(), x.data);
+                            for_tiles(dim, &mut MaxRow { x, indices, row, run, out, argmax, prefetch });
+                        }
                     }
                 },
             );
-        });
-        Ok(())
-    }
+        },
+    );
+    Ok(())
+}
 
-    fn transpose(
-        &self,
-        a: Csr<'_, Self>,
-        indptr: &mut [u32],
-        indices: &mut [u32],
-        edge: &mut [u32],
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_transpose(&a, &indptr, &indices, &edge)?;
-        // A counting sort by column. `indptr[j + 1]` first counts column j, then is where its next entry goes, and
-        // ends as where its entries end.
-        indptr.fill(0);
-        let (_, next) = indptr.split_at_mut(1);
-        for &j in a.indices {
+fn spmm_max_backward<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    argmax: &[u32],
+    dout: Matrix<'_, Cpu<S>>,
+    dx: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    check_csr(&a)?;
+    check_product("spmm_max_backward", &a, &dout, &dx)?;
+    check_length("argmax", argmax.len(), dout.data.len())?;
+    let edge = positions_of_transpose(&a)?;
+    let dim = dout.cols;
+    let work = ByEdges { indptr: a.indptr, dim };
+    let rows = Rows { data: dx.data, cols: dim };
+    for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, dx: Rows<'_, S>| {
+        if dim == 0 {
+            return;
+        }
+        let mut partial = Vec::new();
+        let (indices, prefetch) = (a.indices, Prefetch::for_sums());
+        let terms = MaxGradient { indices, edge, argmax, dout: dout.data, dim, prefetch };
+        vectorized(
+            #[inline(always)]
+            || {
+                for (j, dx) in range.zip(dx.data.chunks_exact_mut(dim)) {
+                    let entries = a.indptr[j] as usize..a.indptr[j + 1] as usize;
+                    sum_row(&terms, entries, dx, &mut partial, None, write);
+                }
+            },
+        );
+    });
+    Ok(())
+}
+
+fn transpose<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    indptr: &mut [u32],
+    indices: &mut [u32],
+    edge: &mut [u32],
+) -> Result<()> {
+    check_csr(&a)?;
+    check_transpose(&a, &indptr, &indices, &edge)?;
+    // A counting sort by column. `indptr[j + 1]` first counts column j, then is where its next entry goes, and
+    // ends as where its entries end.
+    indptr.fill(0);
+    let (_, next) = indptr.split_at_mut(1);
+    for &j in a.indices {
+        next[j as usize] += 1;
+    }
+    let mut begin = 0;
+    for next in next.iter_mut() {
+        (*next, begin) = (begin, begin + *next);
+    }
+    for i in 0..a.n_rows {
+        let entries = a.indptr[i]..a.indptr[i + 1];
+        for (e, &j) in entries.clone().zip(&a.indices[entries.start as usize..entries.end as usize]) {
+            let position = next[j as usize] as usize;
             next[j as usize] += 1;
+            indices[position] = i as u32;
+            edge[position] = e;
         }
-        let mut begin = 0;
-        for next in next.iter_mut() {
-            (*next, begin) = (begin, begin + *next);
-        }
-        for i in 0..a.n_rows {
-            let entries = a.indptr[i]..a.indptr[i + 1];
-            for (e, &j) in entries.clone().zip(&a.indices[entries.start as usize..entries.end as usize]) {
-                let position = next[j as usize] as usize;
-                next[j as usize] += 1;
-                indices[position] = i as u32;
-                edge[position] = e;
-            }
-        }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn inverse_degree(&self, indptr: &[u32], offset: f64, out: &mut [S]) -> Result<()> {
-        check_length("indptr", indptr.len(), out.len() + 1)?;
-        for_elements(out, |range, out| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    let (begins, ends) = (&indptr[range.clone()], &indptr[range.start + 1..]);
-                    for (out, (&begin, &end)) in out.iter_mut().zip(begins.iter().zip(ends)) {
-                        let degree = f64::from(end.saturating_sub(begin)) + offset;
-                        *out = S::from_f64(if degree == 0.0 { 0.0 } else { 1.0 / degree });
-                    }
-                },
-            );
-        });
-        Ok(())
-    }
+fn inverse_degree<S: Scalar>(_device: &Cpu<S>, indptr: &[u32], offset: f64, out: &mut [S]) -> Result<()> {
+    check_length("indptr", indptr.len(), out.len() + 1)?;
+    for_elements(out, |range, out| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let (begins, ends) = (&indptr[range.clone()], &indptr[range.start + 1..]);
+                for (out, (&begin, &end)) in out.iter_mut().zip(begins.iter().zip(ends)) {
+                    let degree = f64::from(end.saturating_sub(begin)) + offset;
+                    *out = S::from_f64(if degree == 0.0 { 0.0 } else { 1.0 / degree });
+                }
+            },
+        );
+    });
+    Ok(())
 }
 
 /// Columns `column..column + W` of row `j`. Panics if they are not inside `x`.

@@ -11,6 +11,7 @@ mod score;
 mod softmax;
 mod tile;
 
+use super::kernels::kernels;
 use super::parallel::{check_csr, vectorized};
 use crate::device::attention::{
     check_dot, check_dot_input, check_dot_vector, check_gat, check_gat_backward, check_gatv2,
@@ -22,146 +23,229 @@ use crate::device::{
 };
 use crate::error::{Error, Result, check_length};
 
-impl<S: Scalar> Attention for Cpu<S> {
-    fn edge_softmax(&self, indptr: &[u32], heads: usize, x: &[S], out: &mut [S]) -> Result<()> {
-        check_edges(indptr, heads, [("x", x.len()), ("out", out.len())])?;
-        softmax::edge_softmax(indptr, heads, x, out);
-        Ok(())
+kernels! {
+    impl Attention by AttentionKernels {
+        fn edge_softmax(indptr: &[u32], heads: usize, x: &[S], out: &mut [S]) -> Result<()>;
+        fn edge_softmax_backward(
+            indptr: &[u32],
+            heads: usize,
+            y: &[S],
+            dout: &[S],
+            dx: &mut [S],
+        ) -> Result<()>;
+        fn head_dot(x: Matrix<'_, Cpu<S>>, a: &[S], heads: usize, out: &mut [S]) -> Result<()>;
+        fn head_dot_backward_input(
+            a: &[S],
+            heads: usize,
+            dout: &[S],
+            dx: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn head_dot_backward_vector(
+            x: Matrix<'_, Cpu<S>>,
+            heads: usize,
+            dout: &[S],
+            da: &mut [S],
+        ) -> Result<()>;
+        fn gat(
+            a: Csr<'_, Cpu<S>>,
+            spec: AttentionSpec<'_, Cpu<S>>,
+            z: Matrix<'_, Cpu<S>>,
+            score_src: &[S],
+            score_dst: &[S],
+            out: MatrixMut<'_, Cpu<S>>,
+            max: &mut [S],
+            sum: &mut [S],
+        ) -> Result<()>;
+        fn gat_backward(
+            transpose: Csr<'_, Cpu<S>>,
+            spec: AttentionSpec<'_, Cpu<S>>,
+            saved: GatSaved<'_, Cpu<S>>,
+            gradients: GatGradients<'_, Cpu<S>>,
+        ) -> Result<()>;
+        fn gatv2(
+            a: Csr<'_, Cpu<S>>,
+            spec: AttentionSpec<'_, Cpu<S>>,
+            operands: Gatv2Operands<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+            max: &mut [S],
+            sum: &mut [S],
+        ) -> Result<()>;
+        fn gatv2_backward_destinations(
+            a: Csr<'_, Cpu<S>>,
+            spec: AttentionSpec<'_, Cpu<S>>,
+            operands: Gatv2Operands<'_, Cpu<S>>,
+            max: &[S],
+            sum: &[S],
+            dout: Matrix<'_, Cpu<S>>,
+            dz_dst: MatrixMut<'_, Cpu<S>>,
+            dattention: MatrixMut<'_, Cpu<S>>,
+            messages: &mut [S],
+        ) -> Result<()>;
+        fn gatv2_backward_sources(
+            transpose: Csr<'_, Cpu<S>>,
+            spec: AttentionSpec<'_, Cpu<S>>,
+            operands: Gatv2Operands<'_, Cpu<S>>,
+            dout: Matrix<'_, Cpu<S>>,
+            messages: &[S],
+            dz_src: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
+        fn invert_permutation(permutation: &[u32], out: &mut [u32]) -> Result<()>;
     }
+}
 
-    fn edge_softmax_backward(
-        &self,
-        indptr: &[u32],
-        heads: usize,
-        y: &[S],
-        dout: &[S],
-        dx: &mut [S],
-    ) -> Result<()> {
-        check_edges(indptr, heads, [("y", y.len()), ("dout", dout.len())])?;
-        check_length("dx", dx.len(), y.len())?;
-        softmax::edge_softmax_backward(indptr, heads, y, dout, dx);
-        Ok(())
-    }
+fn edge_softmax<S: Scalar>(
+    _device: &Cpu<S>,
+    indptr: &[u32],
+    heads: usize,
+    x: &[S],
+    out: &mut [S],
+) -> Result<()> {
+    check_edges(indptr, heads, [("x", x.len()), ("out", out.len())])?;
+    softmax::edge_softmax(indptr, heads, x, out);
+    Ok(())
+}
 
-    fn head_dot(&self, x: Matrix<'_, Self>, a: &[S], heads: usize, out: &mut [S]) -> Result<()> {
-        check_dot::<Self>(&x, &a, heads, &out)?;
-        softmax::head_dot(x, a, heads, out);
-        Ok(())
-    }
+fn edge_softmax_backward<S: Scalar>(
+    _device: &Cpu<S>,
+    indptr: &[u32],
+    heads: usize,
+    y: &[S],
+    dout: &[S],
+    dx: &mut [S],
+) -> Result<()> {
+    check_edges(indptr, heads, [("y", y.len()), ("dout", dout.len())])?;
+    check_length("dx", dx.len(), y.len())?;
+    softmax::edge_softmax_backward(indptr, heads, y, dout, dx);
+    Ok(())
+}
 
-    fn head_dot_backward_input(
-        &self,
-        a: &[S],
-        heads: usize,
-        dout: &[S],
-        dx: MatrixMut<'_, Self>,
-        write: Write,
-    ) -> Result<()> {
-        check_dot_input::<Self>(&a, heads, &dout, &dx)?;
-        softmax::head_dot_backward_input(a, dx.cols / heads, dout, dx, write);
-        Ok(())
-    }
+fn head_dot<S: Scalar>(
+    _device: &Cpu<S>,
+    x: Matrix<'_, Cpu<S>>,
+    a: &[S],
+    heads: usize,
+    out: &mut [S],
+) -> Result<()> {
+    check_dot::<Cpu<S>>(&x, &a, heads, &out)?;
+    softmax::head_dot(x, a, heads, out);
+    Ok(())
+}
 
-    fn head_dot_backward_vector(
-        &self,
-        x: Matrix<'_, Self>,
-        heads: usize,
-        dout: &[S],
-        da: &mut [S],
-    ) -> Result<()> {
-        check_dot_vector::<Self>(&x, heads, &dout, &da)?;
-        softmax::head_dot_backward_vector(x, x.cols / heads, dout, da);
-        Ok(())
-    }
+fn head_dot_backward_input<S: Scalar>(
+    _device: &Cpu<S>,
+    a: &[S],
+    heads: usize,
+    dout: &[S],
+    dx: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    check_dot_input::<Cpu<S>>(&a, heads, &dout, &dx)?;
+    softmax::head_dot_backward_input(a, dx.cols / heads, dout, dx, write);
+    Ok(())
+}
 
-    fn gat(
-        &self,
-        a: Csr<'_, Self>,
-        spec: AttentionSpec<'_, Self>,
-        z: Matrix<'_, Self>,
-        score_src: &[S],
-        score_dst: &[S],
-        out: MatrixMut<'_, Self>,
-        max: &mut [S],
-        sum: &mut [S],
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_gat::<Self>(&a, &spec, &z, &score_src, &score_dst, &out, &max, &sum)?;
-        gat::forward(a, spec, z, score_src, score_dst, out, max, sum);
-        Ok(())
-    }
+fn head_dot_backward_vector<S: Scalar>(
+    _device: &Cpu<S>,
+    x: Matrix<'_, Cpu<S>>,
+    heads: usize,
+    dout: &[S],
+    da: &mut [S],
+) -> Result<()> {
+    check_dot_vector::<Cpu<S>>(&x, heads, &dout, &da)?;
+    softmax::head_dot_backward_vector(x, x.cols / heads, dout, da);
+    Ok(())
+}
 
-    fn gat_backward(
-        &self,
-        transpose: Csr<'_, Self>,
-        spec: AttentionSpec<'_, Self>,
-        saved: GatSaved<'_, Self>,
-        gradients: GatGradients<'_, Self>,
-    ) -> Result<()> {
-        check_csr(&transpose)?;
-        check_gat_backward(&transpose, &spec, &saved, &gradients)?;
-        gat::backward(transpose, spec, saved, gradients);
-        Ok(())
-    }
+#[allow(clippy::too_many_arguments)]
+fn gat<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    z: Matrix<'_, Cpu<S>>,
+    score_src: &[S],
+    score_dst: &[S],
+    out: MatrixMut<'_, Cpu<S>>,
+    max: &mut [S],
+    sum: &mut [S],
+) -> Result<()> {
+    check_csr(&a)?;
+    check_gat::<Cpu<S>>(&a, &spec, &z, &score_src, &score_dst, &out, &max, &sum)?;
+    gat::forward(a, spec, z, score_src, score_dst, out, max, sum);
+    Ok(())
+}
 
-    fn gatv2(
-        &self,
-        a: Csr<'_, Self>,
-        spec: AttentionSpec<'_, Self>,
-        operands: Gatv2Operands<'_, Self>,
-        out: MatrixMut<'_, Self>,
-        max: &mut [S],
-        sum: &mut [S],
-    ) -> Result<()> {
-        check_csr(&a)?;
-        check_gatv2::<Self>(&a, &spec, &operands, &out, &max, &sum)?;
-        gatv2::forward(a, spec, operands, out, max, sum);
-        Ok(())
-    }
+fn gat_backward<S: Scalar>(
+    _device: &Cpu<S>,
+    transpose: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    saved: GatSaved<'_, Cpu<S>>,
+    gradients: GatGradients<'_, Cpu<S>>,
+) -> Result<()> {
+    check_csr(&transpose)?;
+    check_gat_backward(&transpose, &spec, &saved, &gradients)?;
+    gat::backward(transpose, spec, saved, gradients);
+    Ok(())
+}
 
-    fn gatv2_backward_destinations(
-        &self,
-        a: Csr<'_, Self>,
-        spec: AttentionSpec<'_, Self>,
-        operands: Gatv2Operands<'_, Self>,
-        max: &[S],
-        sum: &[S],
-        dout: Matrix<'_, Self>,
-        dz_dst: MatrixMut<'_, Self>,
-        dattention: MatrixMut<'_, Self>,
-        messages: &mut [S],
-    ) -> Result<()> {
-        check_csr(&a)?;
-        let stats = [&max, &sum];
-        check_gatv2_destinations(&a, &spec, &operands, stats, &dout, &dz_dst, &dattention, &messages)?;
-        let gradients = [dz_dst.data, dattention.data];
-        gatv2::backward_destinations(a, spec, operands, [max, sum], dout, gradients, messages);
-        Ok(())
-    }
+fn gatv2<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    operands: Gatv2Operands<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    max: &mut [S],
+    sum: &mut [S],
+) -> Result<()> {
+    check_csr(&a)?;
+    check_gatv2::<Cpu<S>>(&a, &spec, &operands, &out, &max, &sum)?;
+    gatv2::forward(a, spec, operands, out, max, sum);
+    Ok(())
+}
 
-    fn gatv2_backward_sources(
-        &self,
-        transpose: Csr<'_, Self>,
-        spec: AttentionSpec<'_, Self>,
-        operands: Gatv2Operands<'_, Self>,
-        dout: Matrix<'_, Self>,
-        messages: &[S],
-        dz_src: MatrixMut<'_, Self>,
-    ) -> Result<()> {
-        check_csr(&transpose)?;
-        check_gatv2_sources::<Self>(&transpose, &spec, &operands, &dout, &messages, &dz_src)?;
-        gatv2::backward_sources(transpose, spec, operands, dout, messages, dz_src);
-        Ok(())
-    }
+#[allow(clippy::too_many_arguments)]
+fn gatv2_backward_destinations<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    operands: Gatv2Operands<'_, Cpu<S>>,
+    max: &[S],
+    sum: &[S],
+    dout: Matrix<'_, Cpu<S>>,
+    dz_dst: MatrixMut<'_, Cpu<S>>,
+    dattention: MatrixMut<'_, Cpu<S>>,
+    messages: &mut [S],
+) -> Result<()> {
+    check_csr(&a)?;
+    let stats = [&max, &sum];
+    check_gatv2_destinations(&a, &spec, &operands, stats, &dout, &dz_dst, &dattention, &messages)?;
+    let gradients = [dz_dst.data, dattention.data];
+    gatv2::backward_destinations(a, spec, operands, [max, sum], dout, gradients, messages);
+    Ok(())
+}
 
-    fn invert_permutation(&self, permutation: &[u32], out: &mut [u32]) -> Result<()> {
-        check_length("out", out.len(), permutation.len())?;
-        super::parallel::check_index("permutation", permutation, out.len())?;
-        for (i, &position) in (0..).zip(permutation) {
-            out[position as usize] = i;
-        }
-        Ok(())
+fn gatv2_backward_sources<S: Scalar>(
+    _device: &Cpu<S>,
+    transpose: Csr<'_, Cpu<S>>,
+    spec: AttentionSpec<'_, Cpu<S>>,
+    operands: Gatv2Operands<'_, Cpu<S>>,
+    dout: Matrix<'_, Cpu<S>>,
+    messages: &[S],
+    dz_src: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_csr(&transpose)?;
+    check_gatv2_sources::<Cpu<S>>(&transpose, &spec, &operands, &dout, &messages, &dz_src)?;
+    gatv2::backward_sources(transpose, spec, operands, dout, messages, dz_src);
+    Ok(())
+}
+
+fn invert_permutation<S: Scalar>(_device: &Cpu<S>, permutation: &[u32], out: &mut [u32]) -> Result<()> {
+    check_length("out", out.len(), permutation.len())?;
+    super::parallel::check_index("permutation", permutation, out.len())?;
+    for (i, &position) in (0..).zip(permutation) {
+        out[position as usize] = i;
     }
+    Ok(())
 }
 
 /// `Ok` if arrays are `[n_edge, heads]` for the rows of `indptr`.
