@@ -15,6 +15,9 @@ use crate::device::{
 };
 use crate::error::Result;
 
+/// The two factors of a product.
+type Factors<'a, 'b, S> = (Matrix<'a, Cpu<S>>, Matrix<'b, Cpu<S>>);
+
 kernels! {
     impl Gemm by GemmKernels {
         fn gemm(
@@ -26,7 +29,7 @@ kernels! {
             write: Write,
         ) -> Result<()>;
         fn linear(
-            terms: &[(Matrix<'_, Cpu<S>>, Matrix<'_, Cpu<S>>)],
+            terms: &[Factors<'_, '_, S>],
             bias: Option<&[S]>,
             activation: Option<Activation>,
             out: MatrixMut<'_, Cpu<S>>,
@@ -68,7 +71,7 @@ fn gemm<S: Scalar>(
 
 fn linear<S: Scalar>(
     device: &Cpu<S>,
-    terms: &[(Matrix<'_, Cpu<S>>, Matrix<'_, Cpu<S>>)],
+    terms: &[Factors<'_, '_, S>],
     bias: Option<&[S]>,
     activation: Option<Activation>,
     out: MatrixMut<'_, Cpu<S>>,

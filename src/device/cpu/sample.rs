@@ -181,42 +181,9 @@ fn sample<S: Scalar>(
     job: &Job,
     peers: &mut dyn LaborPeers,
 ) -> Result<SampledBlock<Cpu<S>>> {
-    let Workspace { stamped, stamped_used, hashed, lists, scratch, plan, variate_table } = workspace;
-    scratch.weight.clear();
-    let planned = match job.spec.method {
-        Method::Labor { iterations, .. }
-            if iterations != LaborIterations::Fixed(0) && job.spec.fanout > 0 =>
-        {
-            Some(iterations)
-        }
-        _ => None,
-    };
-    let table = match job.spec.method {
-        Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent } => {
-            let stream = source_stream(job.layer, layer_dependent);
-            variate_table.get(job.graph, job.dst, job.spec, job.variates, stream)
-        }
-        _ => None,
-    };
     let mut indptr = cpu.allocate(job.dst.len() + 1)?;
-    let expected = job.dst.len() * 2;
-    if by_table {
-        let n_vertices = job.graph.n_vertices;
-        if let Some(iterations) = planned {
-            stamped.begin(n_vertices, *stamped_used);
-            *stamped_used = make_plan(plan, job, stamped, iterations, peers)?;
-        }
-        stamped.begin(n_vertices, *stamped_used);
-        fill_lists(job, stamped, lists, scratch, plan, table, &mut indptr)?;
-        *stamped_used = lists.n_src;
-    } else {
-        if let Some(iterations) = planned {
-            hashed.begin(expected);
-            make_plan(plan, job, hashed, iterations, peers)?;
-        }
-        hashed.begin(expected);
-        fill_lists(job, hashed, lists, scratch, plan, table, &mut indptr)?;
-    }
+    workspace.sample(by_table, job, peers, &mut indptr)?;
+    let Workspace { lists, scratch, .. } = workspace;
     let takes_edges = job.spec.method.takes_edges();
     Ok(SampledBlock {
         n_dst: job.dst.len(),
@@ -229,6 +196,55 @@ fn sample<S: Scalar>(
             .then(|| cpu.upload(&lists.edge_type))
             .transpose()?,
     })
+}
+
+impl Workspace {
+    /// Fills the lists, the weights in `scratch` and `indptr: [job.dst.len() + 1]`. Not generic over scalars, so that it
+    /// is compiled here and once.
+    fn sample(
+        &mut self,
+        by_table: bool,
+        job: &Job,
+        peers: &mut dyn LaborPeers,
+        indptr: &mut [u32],
+    ) -> Result<()> {
+        let Workspace { stamped, stamped_used, hashed, lists, scratch, plan, variate_table } = self;
+        scratch.weight.clear();
+        let planned = match job.spec.method {
+            Method::Labor { iterations, .. }
+                if iterations != LaborIterations::Fixed(0) && job.spec.fanout > 0 =>
+            {
+                Some(iterations)
+            }
+            _ => None,
+        };
+        let table = match job.spec.method {
+            Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent } => {
+                let stream = source_stream(job.layer, layer_dependent);
+                variate_table.get(job.graph, job.dst, job.spec, job.variates, stream)
+            }
+            _ => None,
+        };
+        let expected = job.dst.len() * 2;
+        if by_table {
+            let n_vertices = job.graph.n_vertices;
+            if let Some(iterations) = planned {
+                stamped.begin(n_vertices, *stamped_used);
+                *stamped_used = make_plan(plan, job, stamped, iterations, peers)?;
+            }
+            stamped.begin(n_vertices, *stamped_used);
+            fill_lists(job, stamped, lists, scratch, plan, table, indptr)?;
+            *stamped_used = lists.n_src;
+        } else {
+            if let Some(iterations) = planned {
+                hashed.begin(expected);
+                make_plan(plan, job, hashed, iterations, peers)?;
+            }
+            hashed.begin(expected);
+            fill_lists(job, hashed, lists, scratch, plan, table, indptr)?;
+        }
+        Ok(())
+    }
 }
 
 fn convert<S: Scalar>(cpu: &Cpu<S>, weight: &[f64]) -> Result<CpuBuffer<S>> {
