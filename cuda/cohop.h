@@ -43,7 +43,7 @@ const char* cohop_error_name(int32_t code);
 const char* cohop_error_message(int32_t code);
 
 // ---- storage (Storage) ------------------------------------------------------------------------------------------
-// out[i] = the n_bytes-wide value at host address `value` (1, 2, 4 or 8 bytes).
+// out[i] = the value of element_bytes (1, 2, 4 or 8) bytes at the host address `value`.
 int32_t cohop_fill(uint32_t element_bytes, const void* value, uint64_t n, void* out, void* stream);
 
 // ---- elementwise (Elementwise) ----------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ fn steep_scores<D: Attention>(device: &D) {
     gatv2_agrees(device, &problem, 100.0);
 }
 
-/// An output between guards, `[rows, cols]`.
+/// An output of `len` scalars between guards.
 fn output<D: Attention>(device: &D, len: usize) -> Guarded<D> {
     Guarded::poisoned(device, len)
 }
