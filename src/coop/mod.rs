@@ -11,6 +11,7 @@ mod gradients;
 mod group;
 mod mode;
 mod plan;
+mod question;
 mod sample;
 mod walk;
 

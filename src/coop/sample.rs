@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plan::ExchangePlan;
+use super::question::Question;
 use super::walk;
 use crate::block::Block;
 use crate::comm::{Communicator, Stage, Sum};
@@ -130,14 +131,11 @@ impl<S: Scalar> CooperativeSampler<S> {
         owned: &mut Vec<u32>,
         position_of: &mut RowOf,
     ) -> Result<ExchangePlan<Cpu<S>>> {
-        let partition = self.shard.partition();
-        let (order, receive_counts) = by_owner(partition, sources);
-        let wanted: Vec<u32> = order.iter().map(|&row| sources[row as usize]).collect();
-        let send_counts = self.communicator.exchange_counts(Stage::Sample, &receive_counts)?;
-        let mut asked = vec![0u32; send_counts.iter().sum()];
-        self.communicator.all_to_all_v(Stage::Sample, &wanted, &receive_counts, &mut asked, &send_counts)?;
+        let question = Question::new(&self.communicator, self.shard.partition(), sources)?;
+        let asked = question.send(sources)?;
         let send_rows: Vec<u32> = asked.iter().map(|&vertex| position_of.position(vertex, owned)).collect();
-        ExchangePlan::new(&self.cpu, owned.len(), &send_rows, send_counts, &order, receive_counts)
+        let Question { order, counts, asked_counts, .. } = question;
+        ExchangePlan::new(&self.cpu, owned.len(), &send_rows, asked_counts, &order, counts)
     }
 
     fn add_degrees(
@@ -151,23 +149,6 @@ impl<S: Scalar> CooperativeSampler<S> {
         let degree_of: HashMap<u32, u64> = block.src().iter().copied().zip(needed).collect();
         block.with_degrees(&self.cpu, |vertex| degree_of.get(&vertex).copied().unwrap_or_default())
     }
-}
-
-/// Positions in `vertices` by owner, in order within each, and how many each owner has.
-fn by_owner(partition: &Partition, vertices: &[u32]) -> (Vec<u32>, Vec<usize>) {
-    let mut counts = vec![0; partition.n_pes()];
-    for &vertex in vertices {
-        counts[partition.owner(vertex)] += 1;
-    }
-    let mut next: Vec<usize> =
-        counts.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
-    let mut order = vec![0; vertices.len()];
-    for (position, &vertex) in vertices.iter().enumerate() {
-        let next = &mut next[partition.owner(vertex)];
-        order[*next] = position as u32;
-        *next += 1;
-    }
-    (order, counts)
 }
 
 /// Where a minibatch's owned vertices stand in the list of them.
@@ -199,15 +180,10 @@ struct LaborExchange<'a> {
 
 impl LaborPeers for LaborExchange<'_> {
     fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64> {
-        let (order, counts) = by_owner(self.partition, ids);
-        let asked_counts = self.communicator.exchange_counts(Stage::Sample, &counts)?;
-        let n_asked = asked_counts.iter().sum();
-        let sorted: Vec<u32> = order.iter().map(|&i| ids[i as usize]).collect();
-        let values: Vec<f64> = order.iter().map(|&i| largest[i as usize]).collect();
-        let (mut asked, mut theirs) = (vec![0u32; n_asked], vec![0f64; n_asked]);
-        self.communicator.all_to_all_v(Stage::Sample, &sorted, &counts, &mut asked, &asked_counts)?;
-        self.communicator.all_to_all_v(Stage::Sample, &values, &counts, &mut theirs, &asked_counts)?;
-        let mut maximum = HashMap::with_capacity(n_asked);
+        let question = Question::new(self.communicator, self.partition, ids)?;
+        let asked = question.send(ids)?;
+        let mut theirs = question.send(largest)?;
+        let mut maximum = HashMap::with_capacity(asked.len());
         for (&vertex, &value) in asked.iter().zip(&theirs) {
             let known = maximum.entry(vertex).or_insert(0.0f64);
             *known = known.max(value);
@@ -216,40 +192,8 @@ impl LaborPeers for LaborExchange<'_> {
         for (vertex, value) in asked.iter().zip(&mut theirs) {
             *value = maximum[vertex];
         }
-        let mut answers = vec![0f64; ids.len()];
-        self.communicator.all_to_all_v(Stage::Sample, &theirs, &asked_counts, &mut answers, &counts)?;
-        for (&i, answer) in order.iter().zip(answers) {
-            largest[i as usize] = answer;
-        }
+        question.answer(&theirs, largest)?;
         self.communicator.all_reduce_sum(Stage::Sample, Sum::U64(&mut expected))?;
         Ok(expected[0])
     }
-}
-
-/// Sends `vertices`, of any owner, to their owners, each of which `answer`s for those that it is sent; returns the answers in the
-/// order of `vertices`. Collective.
-pub(super) fn ask_owners<Q: crate::device::Element, A: crate::device::Element>(
-    communicator: &Communicator,
-    partition: &Partition,
-    vertices: &[u32],
-    questions: &[Q],
-    answer: impl Fn(u32, Q) -> A,
-) -> Result<Vec<A>> {
-    let (order, counts) = by_owner(partition, vertices);
-    let asked_counts = communicator.exchange_counts(Stage::Sample, &counts)?;
-    let n_asked = asked_counts.iter().sum();
-    let (mut asked, mut with) = (vec![0u32; n_asked], vec![Q::zeroed(); n_asked]);
-    let sorted: Vec<u32> = order.iter().map(|&i| vertices[i as usize]).collect();
-    communicator.all_to_all_v(Stage::Sample, &sorted, &counts, &mut asked, &asked_counts)?;
-    let sorted: Vec<Q> = order.iter().map(|&i| questions[i as usize]).collect();
-    communicator.all_to_all_v(Stage::Sample, &sorted, &counts, &mut with, &asked_counts)?;
-    let answers: Vec<A> =
-        asked.iter().zip(with).map(|(&vertex, question)| answer(vertex, question)).collect();
-    let mut sorted = vec![A::zeroed(); vertices.len()];
-    communicator.all_to_all_v(Stage::Sample, &answers, &asked_counts, &mut sorted, &counts)?;
-    let mut answers = vec![A::zeroed(); vertices.len()];
-    for (&i, value) in order.iter().zip(sorted) {
-        answers[i as usize] = value;
-    }
-    Ok(answers)
 }

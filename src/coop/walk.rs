@@ -1,6 +1,6 @@
 //! Random walks across processing elements: at each step the walkers ask the owners of where they are for the way on.
 
-use super::sample::ask_owners;
+use super::question::Question;
 use crate::comm::{Communicator, Stage, Sum};
 use crate::error::Result;
 use crate::graph::Shard;
@@ -51,13 +51,18 @@ impl Walks {
                 counters.push(counter);
             }
             let at: Vec<u32> = walkers.iter().map(|&(_, _, at)| at).collect();
-            let next = ask_owners(communicator, shard.partition(), &at, &counters, |vertex, counter| {
+            let question = Question::new(communicator, shard.partition(), &at)?;
+            let (asked, counters) = (question.send(&at)?, question.send(&counters)?);
+            let way_on = |(&vertex, &counter)| {
                 let neighbors = edges.sources(vertex);
                 match neighbors.len() as u64 {
                     0 => NOWHERE,
                     n => neighbors[bounded(self.seed, step, counter, n) as usize],
                 }
-            })?;
+            };
+            let answers: Vec<u32> = asked.iter().zip(&counters).map(way_on).collect();
+            let mut next = at;
+            question.answer(&answers, &mut next)?;
             for ((place, _, at), next) in walkers.iter_mut().zip(next) {
                 *at = next;
                 if next != NOWHERE && next != dst[*place] {

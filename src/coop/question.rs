@@ -1,0 +1,65 @@
+//! What samplers ask the owners of vertices.
+
+use crate::comm::{Communicator, Stage};
+use crate::device::Element;
+use crate::error::Result;
+use crate::graph::Partition;
+
+/// Values for vertices of any owner, which go to the owners, and answers on their way back.
+pub(super) struct Question<'a> {
+    communicator: &'a Communicator,
+    /// Positions in the list of vertices by owner, ascending within each.
+    pub order: Vec<u32>,
+    /// `[n_pes]`: vertices that each owner is asked for.
+    pub counts: Vec<usize>,
+    /// `[n_pes]`: vertices that this PE is asked for by each.
+    pub asked_counts: Vec<usize>,
+}
+
+impl<'a> Question<'a> {
+    /// Tells the owners of `vertices` for how many they will be asked. Collective.
+    ///
+    /// Errors: those of communication.
+    pub(super) fn new(
+        communicator: &'a Communicator,
+        partition: &Partition,
+        vertices: &[u32],
+    ) -> Result<Self> {
+        let mut counts = vec![0; partition.n_pes()];
+        for &vertex in vertices {
+            counts[partition.owner(vertex)] += 1;
+        }
+        let mut next: Vec<usize> =
+            counts.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
+        let mut order = vec![0; vertices.len()];
+        for (position, &vertex) in vertices.iter().enumerate() {
+            let next = &mut next[partition.owner(vertex)];
+            order[*next] = position as u32;
+            *next += 1;
+        }
+        let asked_counts = communicator.exchange_counts(Stage::Sample, &counts)?;
+        Ok(Question { communicator, order, counts, asked_counts })
+    }
+
+    /// Sends one of `values` per vertex, in the order of the vertices, to its owner; returns what this PE is sent, by
+    /// the PE that asks. Collective.
+    ///
+    /// Errors: those of communication.
+    pub(super) fn send<T: Element>(&self, values: &[T]) -> Result<Vec<T>> {
+        let sorted: Vec<T> = self.order.iter().map(|&i| values[i as usize]).collect();
+        self.communicator.all_to_all_v_new(Stage::Sample, &sorted, &self.counts, &self.asked_counts)
+    }
+
+    /// Sends one of `answers` for each value that this PE was sent, in that order, and puts those that it is sent into
+    /// `out`, in the order of the vertices. Collective.
+    ///
+    /// Errors: those of communication.
+    pub(super) fn answer<T: Element>(&self, answers: &[T], out: &mut [T]) -> Result<()> {
+        let sorted =
+            self.communicator.all_to_all_v_new(Stage::Sample, answers, &self.asked_counts, &self.counts)?;
+        for (&i, value) in self.order.iter().zip(sorted) {
+            out[i as usize] = value;
+        }
+        Ok(())
+    }
+}
