@@ -25,7 +25,7 @@
 mod communicator;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-#[cfg(feature = "cuda")]
+#[cfg(all(feature = "cuda", not(feature = "emulate")))]
 pub mod nccl;
 mod reduce;
 mod rendezvous;
@@ -145,7 +145,7 @@ fn parts<T>(mut slice: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&m
 }
 
 /// As [`parts`], of what is sent.
-#[cfg(any(feature = "cuda", feature = "mpi"))]
+#[cfg(any(all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 fn sent_parts<'a>(mut slice: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     lengths.iter().map(|&len| slice.split_off(..len).expect("lengths that were checked")).collect()
 }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-#[cfg(any(test, feature = "cuda", feature = "mpi"))]
+#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 use crate::comm::parts;
-#[cfg(any(test, feature = "cuda", feature = "mpi"))]
+#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 use crate::device::Element;
-#[cfg(any(test, feature = "cuda", feature = "mpi"))]
+#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 use crate::error::Result;
 
 /// What PE `rank` of `n_pes` adds up of `len` elements: the shares follow each other and differ by one at most.
@@ -27,7 +27,7 @@ pub(super) fn accumulate<T: Copy>(result: &mut [T], next: &[T], combine: impl Fn
 /// values, in rank order, and sends it to all. The same bits as between threads.
 ///
 /// `exchange(send, receive)` sends `send[q]` to each PE `q`, and fills `receive[q]` from it.
-#[cfg(any(test, feature = "cuda", feature = "mpi"))]
+#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 pub(super) fn reduce_by_exchanges<T: Element>(
     rank: usize,
     n_pes: usize,

@@ -53,7 +53,7 @@ fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &TrainArgs
     report_first(global, args, &dataset, &outcomes)
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(all(feature = "cuda", not(feature = "emulate")))]
 fn run_nccl(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
     use super::device::DeviceName;
     let refused = match global.device {
@@ -74,7 +74,7 @@ fn run_nccl(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
     report_first(global, args, &dataset, &outcomes)
 }
 
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(all(feature = "cuda", not(feature = "emulate"))))]
 fn run_nccl(_: &Global, _: &TrainArgs) -> Result<ExitCode> {
     let remedy = "build with the feature `cuda`".to_owned();
     Err(Error::Unavailable { what: "--comm nccl".to_owned(), remedy })

@@ -26,7 +26,7 @@ impl<S: Scalar> Gemm for Cuda<S> {
     }
 }
 
-#[cfg(feature = "cuda")]
+#[cfg(not(feature = "emulate"))]
 impl<S: Scalar> Cuda<S> {
     /// The product, of shapes that were checked and are not empty.
     fn product(

@@ -27,7 +27,7 @@ mod spmm;
 #[cfg(test)]
 pub(crate) mod testing;
 
-#[cfg(feature = "cuda")]
+#[cfg(all(feature = "cuda", not(feature = "emulate")))]
 #[path = "driver.rs"]
 mod driver;
 #[cfg(feature = "emulate")]
@@ -146,7 +146,7 @@ unsafe fn text(pointer: *const c_char) -> String {
 
 /// Errors after which a CUDA context is lost.
 fn is_sticky(code: i32) -> bool {
-    cfg!(feature = "cuda") && matches!(code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721)
+    cfg!(not(feature = "emulate")) && matches!(code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721)
 }
 
 /// A launcher's name for a floating-point type.
