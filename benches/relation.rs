@@ -60,12 +60,12 @@ impl Case {
     fn check(&self, k: usize, n: usize, x: &[f32], weight: &[f32], out: &[f32]) {
         let csr = self.block.csr();
         for t in (0..self.n).step_by(self.n / 16) {
-            let row = csr.indptr[t] as usize..csr.indptr[t + 1] as usize;
+            let row = csr.indptr()[t] as usize..csr.indptr()[t + 1] as usize;
             let mut counts = [0.0f64; N_RELATIONS];
             row.clone().for_each(|e| counts[usize::from(self.edge_type[e])] += 1.0);
             let mut sums = vec![0.0f64; N_RELATIONS * k];
             for e in row {
-                let (r, s) = (usize::from(self.edge_type[e]), csr.indices[e] as usize);
+                let (r, s) = (usize::from(self.edge_type[e]), csr.indices()[e] as usize);
                 (0..k).for_each(|i| sums[r * k + i] += f64::from(x[s * k + i]) / counts[r]);
             }
             for j in 0..n {

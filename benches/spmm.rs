@@ -17,9 +17,9 @@ const N_EDGE: usize = 1 << 20;
 fn naive(a: Csr<'_, Device>, weight: &[f32], x: &[f32], dim: usize, rows: Range<usize>) -> Vec<f32> {
     let mut out = vec![0.0; rows.len() * dim];
     for (k, i) in rows.enumerate() {
-        for e in a.indptr[i] as usize..a.indptr[i + 1] as usize {
+        for e in a.indptr()[i] as usize..a.indptr()[i + 1] as usize {
             for c in 0..dim {
-                out[k * dim + c] += weight[e] * x[a.indices[e] as usize * dim + c];
+                out[k * dim + c] += weight[e] * x[a.indices()[e] as usize * dim + c];
             }
         }
     }
@@ -29,7 +29,7 @@ fn naive(a: Csr<'_, Device>, weight: &[f32], x: &[f32], dim: usize, rows: Range<
 fn bench(criterion: &mut Criterion) {
     let (device, mut random) = (Device::new(), Random(2));
     let (indptr, indices) = rmat(SCALE, N_EDGE, &mut random);
-    let a = Csr::<Device> { n_rows: N, n_cols: N, indptr: &indptr, indices: &indices, edge: None };
+    let a = Csr::<Device>::new(&indptr, &indices, N).unwrap();
     let weight = random.values(N_EDGE);
     let column = random.values(N);
     let mut group = criterion.benchmark_group("spmm");
@@ -48,7 +48,7 @@ fn bench(criterion: &mut Criterion) {
         sum(&mut out, by_edge);
         // The last rows; the first are hubs, whose sums are rounded more.
         let last = N - 1000..N;
-        check(&out[last.start * dim..], &naive(a, &weight, x.data, dim, last));
+        check(&out[last.start * dim..], &naive(a, &weight, x.data(), dim, last));
 
         group.bench_function(format!("sum/{dim}"), |b| b.iter(|| sum(&mut out, Weights::ones())));
         group.bench_function(format!("edge-weighted/{dim}"), |b| b.iter(|| sum(&mut out, by_edge)));

@@ -1,5 +1,6 @@
-//! Read-only arrays that are in memory or mapped from a file.
+//! Read-only arrays: in memory of our own or of somebody else's, or mapped from a file.
 
+use std::any::Any;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,22 @@ use memmap2::Mmap;
 use crate::error::{Error, Result};
 use crate::huge_pages;
 
-/// An immutable array: owned, or a part of a memory-mapped file. Cloning shares it.
+/// An immutable array: owned, somebody else's, or a part of a memory-mapped file. Cloning shares it.
+///
+/// A [`Graph`](crate::graph::Graph) and features use the memory that their arrays have, without a copy:
+///
+/// ```
+/// # fn main() -> cohop::Result<()> {
+/// use std::sync::Arc;
+///
+/// use cohop::prelude::*;
+///
+/// let sources: Arc<[u32]> = Arc::new([1, 0]); // shared with other code
+/// let graph = Graph::from_csr(vec![0, 1, 2], sources.clone())?;
+/// assert_eq!(graph.indices().as_ptr(), sources.as_ptr());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Array<T> {
     source: Source<T>,
@@ -18,7 +34,51 @@ pub struct Array<T> {
 #[derive(Clone)]
 enum Source<T> {
     Owned(Arc<Vec<T>>),
+    Foreign(Foreign<T>),
     Mapped { map: Arc<Mmap>, offset: usize, len: usize },
+}
+
+/// Memory of `len` elements that is there, unchanged, as long as `owner` is.
+struct Foreign<T> {
+    pointer: *const T,
+    len: usize,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: the elements are only read, as through a `&[T]`, and the owner may be dropped by any thread.
+unsafe impl<T: Sync> Send for Foreign<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Foreign<T> {}
+
+impl<T> Clone for Foreign<T> {
+    fn clone(&self) -> Self {
+        Foreign { pointer: self.pointer, len: self.len, owner: self.owner.clone() }
+    }
+}
+
+impl<T> Array<T> {
+    /// An array over memory that `owner` keeps: that of another language's array, say. Nothing is copied; `owner` is
+    /// dropped with the last clone.
+    ///
+    /// # Safety
+    /// `pointer` is aligned and valid for reads of `len` initialised elements of together at most `isize::MAX` bytes,
+    /// and these are neither freed nor written to until `owner` is dropped, which any thread may do. A `len` of 0 asks
+    /// nothing of `pointer`.
+    pub unsafe fn from_raw(pointer: *const T, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
+        let pointer = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { pointer };
+        Array { source: Source::Foreign(Foreign { pointer, len, owner }) }
+    }
+
+    /// An array over the elements that `owner` holds: a shared byte buffer, an arena, a type of one's own. Nothing is
+    /// copied; `owner` is dropped with the last clone.
+    pub fn from_owner<O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> Self {
+        let owner = Arc::new(owner);
+        let elements: &[T] = (*owner).as_ref();
+        let (pointer, len) = (elements.as_ptr(), elements.len());
+        // SAFETY: a slice that was borrowed from the owner, which the array keeps in its place and gives to nobody, so
+        // that the borrow could last until it is dropped.
+        unsafe { Array::from_raw(pointer, len, owner) }
+    }
 }
 
 impl<T: bytemuck::Pod> Array<T> {
@@ -54,6 +114,8 @@ impl<T: bytemuck::Pod> Array<T> {
     pub fn as_slice(&self) -> &[T] {
         match &self.source {
             Source::Owned(vec) => vec,
+            // SAFETY: the caller of `from_raw` vouched for the memory as long as the owner lives, which `self` holds.
+            Source::Foreign(memory) => unsafe { std::slice::from_raw_parts(memory.pointer, memory.len) },
             Source::Mapped { map, offset, len } => {
                 bytemuck::cast_slice(&map[*offset..*offset + *len * size_of::<T>()])
             }
@@ -83,6 +145,18 @@ impl<T> From<Vec<T>> for Array<T> {
     }
 }
 
+impl<T> From<Arc<Vec<T>>> for Array<T> {
+    fn from(vec: Arc<Vec<T>>) -> Self {
+        Array { source: Source::Owned(vec) }
+    }
+}
+
+impl<T: Send + Sync + 'static> From<Arc<[T]>> for Array<T> {
+    fn from(elements: Arc<[T]>) -> Self {
+        Array::from_owner(elements)
+    }
+}
+
 impl<T: bytemuck::Pod> Deref for Array<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
@@ -94,6 +168,7 @@ impl<T> std::fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.source {
             Source::Owned(vec) => write!(f, "Array(in memory, {} elements)", vec.len()),
+            Source::Foreign(memory) => write!(f, "Array(somebody else's memory, {} elements)", memory.len),
             Source::Mapped { len, .. } => write!(f, "Array(mapped, {len} elements)"),
         }
     }
@@ -115,7 +190,67 @@ impl Bytes {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// Counts how often it is dropped.
+    struct Owner {
+        values: Vec<f32>,
+        drops: Arc<AtomicUsize>,
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            self.values.fill(f32::NAN);
+            self.drops.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl AsRef<[f32]> for Owner {
+        fn as_ref(&self) -> &[f32] {
+            &self.values
+        }
+    }
+
+    #[test]
+    fn foreign_memory_stays_where_it_is_and_its_owner_is_dropped_once_with_the_last_clone() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let owner = || Owner { values: vec![1.0, 2.0, 3.0, 4.0], drops: drops.clone() };
+        let first = owner();
+        let pointer = first.values.as_ptr();
+        let array = Array::from_owner(first);
+        assert_eq!((array.as_ptr(), &array[..]), (pointer, &[1.0, 2.0, 3.0, 4.0][..]));
+        let clone = array.clone();
+        drop(array);
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        assert_eq!(clone[..], [1.0, 2.0, 3.0, 4.0]);
+        std::thread::spawn(move || drop(clone)).join().unwrap();
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+
+        let second = Arc::new(owner());
+        // SAFETY: the last two elements of a vector that its owner, given away here, does not change before its drop.
+        let array = unsafe { Array::from_raw(second.values[2..].as_ptr(), 2, second.clone()) };
+        let pointer = second.values[2..].as_ptr();
+        drop(second);
+        assert_eq!((array.as_ptr(), &array[..]), (pointer, &[3.0, 4.0][..]));
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        drop(array);
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+
+        // SAFETY: no elements.
+        let empty = unsafe { Array::<u32>::from_raw(std::ptr::null(), 0, Arc::new(())) };
+        assert!(empty.is_empty() && !empty.is_mapped());
+    }
+
+    #[test]
+    fn shared_slices_and_vectors_are_shared() {
+        let slice: Arc<[u64]> = Arc::new([1, 2, 3]);
+        assert_eq!(Array::from(slice.clone()).as_ptr(), slice.as_ptr());
+        let vec = Arc::new(vec![1u16, 2]);
+        assert_eq!(Array::from(vec.clone()).as_ptr(), vec.as_ptr());
+        assert_eq!(Arc::strong_count(&slice) + Arc::strong_count(&vec), 2, "dropped with the arrays");
+    }
 
     #[test]
     fn maps_a_part_of_a_file_and_refuses_a_truncated_one() {

@@ -2,7 +2,9 @@
 
 use std::sync::OnceLock;
 
-use crate::device::{Cpu, Csr, Device, RelationEdges, SampledBlock, Storage, Weights, Write};
+use crate::device::{
+    Cpu, Csr, Device, RelationEdges, SampledBlock, Storage, Weights, Write, check_csr, on_host,
+};
 use crate::error::{Error, Result, check_length};
 use crate::pattern::{Pattern, get_or_try_init};
 
@@ -35,13 +37,38 @@ struct Factors<D: Storage> {
 pub type WithSelf<'a, D> = (Weights<'a, D>, <D as Storage>::View<'a, <D as Storage>::Scalar>);
 
 impl<D: Device> Block<D> {
-    /// A block from a sampler's parts; an error if their lengths do not fit together.
-    pub fn new(parts: SampledBlock<D>) -> Result<Self> {
+    /// A block from a sampler's arrays, checked: what a sampler of one's own returns becomes a block here.
+    ///
+    /// Edge types are checked where they are used. On a GPU `indptr` and `indices` are copied to the host for the
+    /// check. Errors: fewer sources than destinations, `indptr` does not ascend from 0 to the number of edges, an
+    /// index is not below the number of sources, or another array has another length.
+    ///
+    /// ```
+    /// # fn main() -> cohop::Result<()> {
+    /// use cohop::prelude::*;
+    ///
+    /// let device = Cpu::<f32>::new();
+    /// let (src, indptr, indices) = ([7, 3, 9], [0, 2], [1, 2]);
+    /// let parts = SampledBlock::new(device.upload(&src)?, device.upload(&indptr)?, device.upload(&indices)?);
+    /// let block = Block::new(&device, parts)?;
+    /// assert_eq!((block.n_dst(), block.n_src(), block.n_edge()), (1, 3, 2));
+    /// assert_eq!(block.into_parts().src[..], [7, 3, 9]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new(device: &D, parts: SampledBlock<D>) -> Result<Self> {
+        let (indptr, indices) = (D::view(&parts.indptr), D::view(&parts.indices));
+        check_csr(&on_host(device, indptr)?, &on_host(device, indices)?, D::len(&parts.src))?;
+        Block::from_valid(parts)
+    }
+
+    /// A block from arrays of a sampler of this crate, or checked: their lengths alone are looked at.
+    pub(crate) fn from_valid(parts: SampledBlock<D>) -> Result<Self> {
         let n_src = D::len(&parts.src);
         if n_src < parts.n_dst {
             check_length("src", n_src, parts.n_dst)?;
         }
-        let pattern = Pattern::new(parts.n_dst, n_src, parts.indptr, parts.indices)?;
+        let pattern = Pattern::from_valid(parts.n_dst, n_src, parts.indptr, parts.indices)?;
         for (name, len) in [
             ("edge_id", parts.edge_id.as_ref().map(D::len)),
             ("weight", parts.weight.as_ref().map(D::len)),
@@ -72,16 +99,8 @@ impl<D: Device> Block<D> {
             return Err(Error::invalid("n_src", n_src, format!("at least n_dst = {}", pattern.n_rows())));
         }
         let src: Vec<u32> = (0..n_src as u32).collect();
-        let (n_dst, _, indptr, indices) = pattern.into_parts();
-        Block::new(SampledBlock {
-            n_dst,
-            src: device.upload(&src)?,
-            indptr,
-            indices,
-            edge_id: None,
-            weight: None,
-            edge_type: None,
-        })
+        let (_, _, indptr, indices) = pattern.into_parts();
+        Block::from_valid(SampledBlock::new(device.upload(&src)?, indptr, indices))
     }
 
     /// Gives the edges relations, `edge_type: [n_edge]`.
@@ -233,10 +252,17 @@ impl<D: Device> Block<D> {
         Ok(self)
     }
 
+    /// The block's arrays, without what was made from them.
+    pub fn into_parts(self) -> SampledBlock<D> {
+        let (n_dst, _, indptr, indices) = self.pattern.into_parts();
+        let Block { src, edge_id, weight, edge_type, .. } = self;
+        SampledBlock { n_dst, src, indptr, indices, edge_id, weight, edge_type }
+    }
+
     /// Moves a block that was made on the host to `device` (on the CPU: the same memory).
     pub fn from_host(device: &D, host: Block<Cpu<D::Scalar>>) -> Result<Self> {
         let (n_dst, _, indptr, indices) = host.pattern.into_parts();
-        let mut block = Block::new(SampledBlock {
+        let mut block = Block::from_valid(SampledBlock {
             n_dst,
             src: device.adopt(host.src)?,
             indptr: device.adopt(indptr)?,

@@ -13,6 +13,7 @@ pub mod graph;
 mod huge_pages;
 pub mod nn;
 pub mod pattern;
+pub mod prelude;
 pub mod rng;
 pub mod sample;
 pub mod study;

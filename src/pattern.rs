@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use crate::device::{Csr, Device, Storage};
-use crate::error::{Error, Result, check_length};
+use crate::device::{Csr, Device, Storage, check_csr, on_host};
+use crate::error::{Result, check_length};
 
 /// A sparse pattern in compressed rows that owns its memory, and its transpose once somebody asked for it.
 #[derive(Debug)]
@@ -24,8 +24,17 @@ struct Transpose<D: Storage> {
 }
 
 impl<D: Device> Pattern<D> {
-    /// A pattern from its parts, `indptr: [n_rows + 1]`, which the caller knows to be valid (see [`Csr`]).
-    pub fn new(
+    /// A pattern from arrays in the device's memory, checked: `indptr` ascends from 0 to the number of `indices`, and
+    /// these are below `n_cols`. On a GPU both are copied to the host for it, once.
+    ///
+    /// Errors: what is not so, and those of the device.
+    pub fn new(device: &D, n_cols: usize, indptr: D::Buffer<u32>, indices: D::Buffer<u32>) -> Result<Self> {
+        check_csr(&on_host(device, D::view(&indptr))?, &on_host(device, D::view(&indices))?, n_cols)?;
+        Pattern::from_valid(D::len(&indptr) - 1, n_cols, indptr, indices)
+    }
+
+    /// A pattern from arrays that are valid already (see [`Csr`]): made by a kernel, or checked.
+    pub(crate) fn from_valid(
         n_rows: usize,
         n_cols: usize,
         indptr: D::Buffer<u32>,
@@ -42,10 +51,12 @@ impl<D: Device> Pattern<D> {
         })
     }
 
-    /// A pattern from host arrays, checked: `indptr` ascends from 0 to `indices.len()`, `indices` are below `n_cols`.
+    /// A pattern from host arrays, checked as by [`new`](Pattern::new).
+    ///
+    /// Errors: `indptr` does not ascend from 0 to `indices.len()`, an index is not below `n_cols`, or no memory.
     pub fn from_host(device: &D, n_cols: usize, indptr: &[u32], indices: &[u32]) -> Result<Self> {
         check_csr(indptr, indices, n_cols)?;
-        Pattern::new(indptr.len() - 1, n_cols, device.upload(indptr)?, device.upload(indices)?)
+        Pattern::from_valid(indptr.len() - 1, n_cols, device.upload(indptr)?, device.upload(indices)?)
     }
 
     /// Number of rows.
@@ -116,34 +127,6 @@ impl<D: Device> Pattern<D> {
     pub(crate) fn into_parts(self) -> (usize, usize, D::Buffer<u32>, D::Buffer<u32>) {
         (self.n_rows, self.n_cols, self.indptr, self.indices)
     }
-}
-
-/// `Ok` if `indptr` ascends from 0 to the number of `indices`, and these are below `n_cols`.
-fn check_csr(indptr: &[u32], indices: &[u32], n_cols: usize) -> Result<()> {
-    let Some(&last) = indptr.last() else {
-        return Err(Error::WrongLength { array: "indptr", actual: 0, expected: 1 });
-    };
-    if indptr[0] != 0 {
-        return Err(Error::invalid("indptr[0]", indptr[0], "0"));
-    }
-    if let Some(position) = indptr.windows(2).position(|pair| pair[1] < pair[0]) {
-        return Err(Error::NotMonotone {
-            array: "indptr",
-            position: position as u64 + 1,
-            value: indptr[position + 1].into(),
-            previous: indptr[position].into(),
-        });
-    }
-    check_length("indices", indices.len(), last as usize)?;
-    if let Some(position) = indices.iter().position(|&s| s as usize >= n_cols) {
-        return Err(Error::IndexOutOfRange {
-            array: "indices",
-            position: position as u64,
-            value: i64::from(indices[position]),
-            limit: n_cols as u64,
-        });
-    }
-    Ok(())
 }
 
 /// `OnceLock::get_or_try_init`, which is not stable. Two threads may both compute; the first result stays.

@@ -92,7 +92,7 @@ impl<S: Scalar> CooperativeSampler<S> {
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
             let SamplerConfig { method, per_relation, edge_ids, .. } = self.config;
             let spec = SampleSpec { method, fanout, per_relation, edge_ids };
-            let block = Block::new(self.sample_layer(&owned, &spec, &variates, layer as u32)?)?;
+            let block = Block::from_valid(self.sample_layer(&owned, &spec, &variates, layer as u32)?)?;
             let plan = self.plan(block.src(), &mut owned, &mut position_of)?;
             blocks.push(Arc::new(if self.with_degrees {
                 self.add_degrees(block, &plan, &owned)?

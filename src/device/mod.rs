@@ -51,7 +51,8 @@ pub use sddmm::Sddmm;
 pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};
 pub use spmm::{Csr, Spmm, Weights};
 pub(crate) use spmm::{
-    check_csr_lengths, check_no_edge, check_product, check_transpose, check_weights, positions_of_transpose,
+    check_csr, check_csr_lengths, check_no_edge, check_product, check_transpose, check_weights, on_host,
+    positions_of_transpose,
 };
 pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
 pub(crate) use storage::{check_matrix, check_matrix_length, check_matrix_mut, check_same_shape};

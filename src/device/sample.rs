@@ -104,6 +104,9 @@ pub struct SampleSpec {
 }
 
 /// What a sampler returns: a bipartite layer in the device's memory.
+///
+/// [`Block::new`](crate::block::Block::new) checks it and makes it a layer of a minibatch;
+/// [`Block::into_parts`](crate::block::Block::into_parts) gives the arrays back.
 #[derive(Debug)]
 pub struct SampledBlock<D: Storage> {
     /// Number of destinations.
@@ -122,6 +125,15 @@ pub struct SampledBlock<D: Storage> {
     pub weight: Option<D::Buffer<D::Scalar>>,
     /// `[n_edge]`: relations, if the graph has edge types and the method takes edges.
     pub edge_type: Option<D::Buffer<u16>>,
+}
+
+impl<D: Storage> SampledBlock<D> {
+    /// A layer of `indptr.len() - 1` destinations without edge numbers, weights or relations, which are fields to be
+    /// set.
+    pub fn new(src: D::Buffer<u32>, indptr: D::Buffer<u32>, indices: D::Buffer<u32>) -> Self {
+        let n_dst = D::len(&indptr).saturating_sub(1);
+        SampledBlock { n_dst, src, indptr, indices, edge_id: None, weight: None, edge_type: None }
+    }
 }
 
 /// Neighbour sampling on a device.

@@ -1,25 +1,46 @@
 //! Kernel family *SpMM*: sparse times dense, the aggregation of every layer.
 
-use crate::device::{Matrix, MatrixMut, Storage, Write, check_matrix, check_matrix_mut, check_same_shape};
+use std::borrow::Cow;
+
+use crate::device::{
+    Cpu, Element, Matrix, MatrixMut, Scalar, Storage, Write, check_matrix, check_matrix_mut, check_same_shape,
+};
 use crate::error::{Error, Result, check_length};
 
 /// A sparse pattern in compressed rows: row `i` holds the columns `indices[indptr[i]..indptr[i + 1]]`.
 ///
 /// A block is one with destinations as rows and sources as columns; its transpose has sources as rows and, in
-/// `edge`, the position that each entry has in the block. Parallel entries count separately. Valid by construction
-/// (`indptr` ascending from 0, `indices < n_cols`): kernels check lengths, and on the CPU an index out of range is a
-/// panic, never an out-of-bounds access.
+/// `edge`, the position that each entry has in the block. Parallel entries count separately.
+///
+/// Valid by construction: `indptr` ascends from 0 to `n_edge`, `indices` are below `n_cols`, `edge` below `n_edge`.
+/// Kernels rely on it, on a GPU without a look, so outside of this crate a pattern is made by [`new`](Csr::new) over
+/// host memory, by [`from_views`](Csr::from_views) on any device, or by a [`Pattern`](crate::pattern::Pattern) or
+/// [`Block`](crate::block::Block), which own the arrays and were checked once.
+///
+/// ```
+/// # fn main() -> cohop::Result<()> {
+/// use cohop::prelude::*;
+///
+/// let (indptr, indices) = (vec![0, 2, 3], [0, 2, 1]);
+/// let (x, mut out) = ([1.0_f32, 10.0, 100.0], vec![0.0; 2]);
+/// let a = Csr::new(&indptr, &indices, 3)?;
+/// let (x, sums) = (Matrix::new(&x, 3, 1)?, MatrixMut::new(&mut out, 2, 1)?);
+/// Cpu::new().spmm(a, Weights::ones(), x, sums, Write::Assign)?;
+/// assert_eq!(out, [101.0, 10.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Csr<'a, D: Storage> {
     /// Number of rows.
-    pub n_rows: usize,
+    pub(crate) n_rows: usize,
     /// Number of columns: an upper bound of `indices`.
-    pub n_cols: usize,
+    pub(crate) n_cols: usize,
     /// `[n_rows + 1]`, ascending from 0 to `n_edge`.
-    pub indptr: D::View<'a, u32>,
+    pub(crate) indptr: D::View<'a, u32>,
     /// `[n_edge]`
-    pub indices: D::View<'a, u32>,
+    pub(crate) indices: D::View<'a, u32>,
     /// `[n_edge]`: where an entry's weight stands; `None`: at its own position.
-    pub edge: Option<D::View<'a, u32>>,
+    pub(crate) edge: Option<D::View<'a, u32>>,
 }
 
 impl<D: Storage> Clone for Csr<'_, D> {
@@ -28,6 +49,120 @@ impl<D: Storage> Clone for Csr<'_, D> {
     }
 }
 impl<D: Storage> Copy for Csr<'_, D> {}
+
+impl<D: Storage> std::fmt::Debug for Csr<'_, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Csr[{} x {}, {} entries]", self.n_rows, self.n_cols, self.n_edge())
+    }
+}
+
+impl<'a, S: Scalar> Csr<'a, Cpu<S>> {
+    /// A pattern over arrays in host memory, `indptr: [n_rows + 1]`, `indices: [n_edge]`: slices, vectors or arrays.
+    ///
+    /// Everything is read once: O(n_rows + n_edge). Errors: `indptr` is empty or does not ascend from 0 to
+    /// `indices.len()`, or an index is not below `n_cols`.
+    pub fn new(indptr: &'a [u32], indices: &'a [u32], n_cols: usize) -> Result<Self> {
+        check_csr(indptr, indices, n_cols)?;
+        Ok(Csr { n_rows: indptr.len() - 1, n_cols, indptr, indices, edge: None })
+    }
+
+    /// The pattern with, for each entry, where its weight stands: `edge: [n_edge]`, as a transpose has it.
+    ///
+    /// Errors: another length, or a position that is not below `n_edge`.
+    pub fn with_edge(self, edge: &'a [u32]) -> Result<Self> {
+        check_length("edge", edge.len(), self.n_edge())?;
+        check_below("edge", edge, self.n_edge())?;
+        Ok(Csr { edge: Some(edge), ..self })
+    }
+}
+
+impl<'a, D: Storage> Csr<'a, D> {
+    /// A pattern over arrays in a device's memory, checked as by [`new`](Csr::new).
+    ///
+    /// On a GPU both arrays are copied to the host for it, and the device waited for: a pattern that is used often is
+    /// better made once, as a [`Pattern`](crate::pattern::Pattern). Errors: those of [`new`](Csr::new), and of the
+    /// device.
+    pub fn from_views(
+        device: &D,
+        indptr: D::View<'a, u32>,
+        indices: D::View<'a, u32>,
+        n_cols: usize,
+    ) -> Result<Self> {
+        check_csr(&on_host(device, indptr)?, &on_host(device, indices)?, n_cols)?;
+        Ok(Csr { n_rows: D::view_len(&indptr) - 1, n_cols, indptr, indices, edge: None })
+    }
+
+    /// Number of rows.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Number of columns.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// Number of entries.
+    pub fn n_edge(&self) -> usize {
+        D::view_len(&self.indices)
+    }
+
+    /// `[n_rows + 1]`: where each row's entries begin.
+    pub fn indptr(&self) -> D::View<'a, u32> {
+        self.indptr
+    }
+
+    /// `[n_edge]`: columns.
+    pub fn indices(&self) -> D::View<'a, u32> {
+        self.indices
+    }
+
+    /// `[n_edge]`: where an entry's weight stands; `None`: at its own position.
+    pub fn edge(&self) -> Option<D::View<'a, u32>> {
+        self.edge
+    }
+}
+
+/// The elements of a view: itself where it is host memory, else a copy.
+pub(crate) fn on_host<'a, D: Storage, T: Element>(device: &D, view: D::View<'a, T>) -> Result<Cow<'a, [T]>> {
+    match D::as_host(view) {
+        Some(elements) => Ok(Cow::Borrowed(elements)),
+        None => Ok(Cow::Owned(device.download(view)?)),
+    }
+}
+
+/// `Ok` if `indptr` ascends from 0 to the number of `indices`, and these are below `n_cols`.
+pub(crate) fn check_csr(indptr: &[u32], indices: &[u32], n_cols: usize) -> Result<()> {
+    let Some(&last) = indptr.last() else {
+        return Err(Error::WrongLength { array: "indptr", actual: 0, expected: 1 });
+    };
+    if indptr[0] != 0 {
+        return Err(Error::invalid("indptr[0]", indptr[0], "0"));
+    }
+    if let Some(position) = indptr.windows(2).position(|pair| pair[1] < pair[0]) {
+        return Err(Error::NotMonotone {
+            array: "indptr",
+            position: position as u64 + 1,
+            value: indptr[position + 1].into(),
+            previous: indptr[position].into(),
+        });
+    }
+    check_length("indices", indices.len(), last as usize)?;
+    check_below("indices", indices, n_cols)
+}
+
+/// `Ok` if all entries are below `limit`.
+fn check_below(array: &'static str, entries: &[u32], limit: usize) -> Result<()> {
+    match entries.iter().position(|&entry| entry as usize >= limit) {
+        None => Ok(()),
+        Some(position) => Err(Error::IndexOutOfRange {
+            array,
+            position: position as u64,
+            value: i64::from(entries[position]),
+            limit: limit as u64,
+        }),
+    }
+}
 
 /// `Ok` if the lengths of `a`'s arrays fit together, as far as they can be known without reading them.
 pub(crate) fn check_csr_lengths<D: Storage>(a: &Csr<'_, D>) -> Result<()> {
@@ -119,6 +254,23 @@ impl<D: Storage> Weights<'_, D> {
     }
 }
 
+impl<'a, S: Scalar> Weights<'a, Cpu<S>> {
+    /// A factor for each entry, `[n_edge]`.
+    pub fn per_edge(factor: &'a [S]) -> Self {
+        Weights { edge: Some(factor), ..Weights::ones() }
+    }
+
+    /// A factor for each row, `[n_rows]`.
+    pub fn per_row(factor: &'a [S]) -> Self {
+        Weights { row: Some(factor), ..Weights::ones() }
+    }
+
+    /// A factor for each column, `[n_cols]`.
+    pub fn per_column(factor: &'a [S]) -> Self {
+        Weights { column: Some(factor), ..Weights::ones() }
+    }
+}
+
 /// Aggregation over the entries of each row.
 pub trait Spmm: Storage {
     /// `out[i, :] (= | +=) Σ_e weight(e) · x[indices[e], :]` over the entries `e` of row `i`, in their order.
@@ -181,4 +333,57 @@ pub trait Spmm: Storage {
         offset: f64,
         out: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_made_of_slices_vectors_and_arrays_and_only_if_valid() {
+        let (indptr, indices) = (vec![0u32, 2, 2, 3], [2u32, 0, 1]);
+        let a = Csr::<Cpu>::new(&indptr, &indices, 3).unwrap();
+        assert_eq!((a.n_rows(), a.n_cols(), a.n_edge(), a.edge()), (3, 3, 3, None));
+        assert_eq!((a.indptr().as_ptr(), a.indices().as_ptr()), (indptr.as_ptr(), indices.as_ptr()));
+        assert_eq!(a.with_edge(&[1, 0, 2]).unwrap().edge(), Some(&[1, 0, 2][..]));
+        assert!(matches!(a.with_edge(&[0, 1]), Err(Error::WrongLength { array: "edge", .. })));
+        assert!(matches!(
+            a.with_edge(&[0, 3, 1]),
+            Err(Error::IndexOutOfRange { array: "edge", position: 1, value: 3, limit: 3 })
+        ));
+
+        let new = Csr::<Cpu>::new;
+        assert!(matches!(new(&[], &[], 3), Err(Error::WrongLength { array: "indptr", .. })));
+        assert!(matches!(new(&[1, 1], &[0], 3), Err(Error::InvalidArgument { argument: "indptr[0]", .. })));
+        assert!(matches!(
+            new(&[0, 2, 1, 3], &[0; 3], 3),
+            Err(Error::NotMonotone { position: 2, value: 1, previous: 2, .. })
+        ));
+        assert!(matches!(new(&[0, 2], &[0; 3], 3), Err(Error::WrongLength { array: "indices", .. })));
+        assert!(matches!(
+            new(&[0, 3], &[2, 3, 0], 3),
+            Err(Error::IndexOutOfRange { array: "indices", position: 1, value: 3, limit: 3 })
+        ));
+        assert!(new(&[0], &[], 0).is_ok());
+    }
+
+    fn views_of_a_device_are_checked<D: Storage>(device: &D) {
+        let upload = |values: &[u32]| device.upload(values).unwrap();
+        let (indptr, good, bad) = (upload(&[0, 1, 2]), upload(&[1, 0]), upload(&[0, 7]));
+        let a = Csr::from_views(device, D::view(&indptr), D::view(&good), 2).unwrap();
+        assert_eq!((a.n_rows(), a.n_edge()), (2, 2));
+        let error = Csr::from_views(device, D::view(&indptr), D::view(&bad), 2).unwrap_err();
+        assert!(matches!(error, Error::IndexOutOfRange { position: 1, value: 7, limit: 2, .. }));
+    }
+
+    #[test]
+    fn views_are_checked_on_the_cpu() {
+        views_of_a_device_are_checked(&Cpu::<f32>::new());
+    }
+
+    #[cfg(feature = "emulate")]
+    #[test]
+    fn views_are_checked_on_cuda() {
+        views_of_a_device_are_checked(&crate::device::Cuda::<f32>::new(0).unwrap());
+    }
 }

@@ -187,11 +187,11 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
 /// A dense row-major matrix on a device, shared. `data` has exactly `rows * cols` elements.
 pub struct Matrix<'a, D: Storage> {
     /// `[rows, cols]`
-    pub data: D::View<'a, D::Scalar>,
+    pub(crate) data: D::View<'a, D::Scalar>,
     /// Number of rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Number of columns.
-    pub cols: usize,
+    pub(crate) cols: usize,
 }
 
 impl<D: Storage> Clone for Matrix<'_, D> {
@@ -201,11 +201,37 @@ impl<D: Storage> Clone for Matrix<'_, D> {
 }
 impl<D: Storage> Copy for Matrix<'_, D> {}
 
+impl<'a, S: Scalar> Matrix<'a, Cpu<S>> {
+    /// A matrix over a slice, vector or array in host memory, row after row.
+    ///
+    /// Errors: its length is not `rows * cols`.
+    pub fn new(data: &'a [S], rows: usize, cols: usize) -> Result<Self> {
+        Matrix::from_view(data, rows, cols)
+    }
+}
+
 impl<'a, D: Storage> Matrix<'a, D> {
-    /// A matrix over `data`; an error if the length is not `rows * cols`.
-    pub fn new(data: D::View<'a, D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
+    /// A matrix over memory of any device, row after row.
+    ///
+    /// Errors: its length is not `rows * cols`.
+    pub fn from_view(data: D::View<'a, D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
         check_matrix_length(D::view_len(&data), rows, cols)?;
         Ok(Matrix { data, rows, cols })
+    }
+
+    /// All elements, row after row.
+    pub fn data(&self) -> D::View<'a, D::Scalar> {
+        self.data
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
     }
 
     /// `[rows, cols]`
@@ -217,18 +243,44 @@ impl<'a, D: Storage> Matrix<'a, D> {
 /// A dense row-major matrix on a device, exclusive. `data` has exactly `rows * cols` elements.
 pub struct MatrixMut<'a, D: Storage> {
     /// `[rows, cols]`
-    pub data: D::ViewMut<'a, D::Scalar>,
+    pub(crate) data: D::ViewMut<'a, D::Scalar>,
     /// Number of rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Number of columns.
-    pub cols: usize,
+    pub(crate) cols: usize,
+}
+
+impl<'a, S: Scalar> MatrixMut<'a, Cpu<S>> {
+    /// A matrix over a slice, vector or array in host memory, row after row.
+    ///
+    /// Errors: its length is not `rows * cols`.
+    pub fn new(data: &'a mut [S], rows: usize, cols: usize) -> Result<Self> {
+        MatrixMut::from_view(data, rows, cols)
+    }
 }
 
 impl<'a, D: Storage> MatrixMut<'a, D> {
-    /// A matrix over `data`; an error if the length is not `rows * cols`.
-    pub fn new(data: D::ViewMut<'a, D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
+    /// A matrix over memory of any device, row after row.
+    ///
+    /// Errors: its length is not `rows * cols`.
+    pub fn from_view(data: D::ViewMut<'a, D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
         check_matrix_length(D::view_mut_len(&data), rows, cols)?;
         Ok(MatrixMut { data, rows, cols })
+    }
+
+    /// All elements, row after row.
+    pub fn into_data(self) -> D::ViewMut<'a, D::Scalar> {
+        self.data
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
     }
 
     /// `[rows, cols]`

@@ -1,6 +1,7 @@
 //! Builders and transformations against naive forms over ordered collections, and every error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -282,4 +283,16 @@ fn a_graph_without_vertices_is_valid() {
     assert_eq!((graph.n_vertices(), graph.n_edges()), (0, 0));
     assert_eq!(graph.symmetrize().n_edges() + graph.add_self_loops().unwrap().n_edges(), 0);
     assert_eq!(graph.degree_statistics().histogram, Vec::<u64>::new());
+}
+
+#[test]
+fn a_graph_uses_the_memory_that_it_is_given() {
+    let (indptr, indices): (Arc<[u64]>, Arc<[u32]>) = (Arc::new([0, 1, 2]), Arc::new([1, 0]));
+    let graph = Graph::from_csr(indptr.clone(), indices.clone()).unwrap();
+    assert_eq!((graph.indptr().as_ptr(), graph.indices().as_ptr()), (indptr.as_ptr(), indices.as_ptr()));
+    let clone = graph.clone();
+    drop(graph);
+    assert_eq!((Arc::strong_count(&indptr), Arc::strong_count(&indices)), (2, 2));
+    drop(clone);
+    assert_eq!((Arc::strong_count(&indptr), Arc::strong_count(&indices)), (1, 1));
 }

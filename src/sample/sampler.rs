@@ -106,7 +106,7 @@ impl Sampler {
             let sampled = device
                 .sample_block(graph, dst, &spec, &variates, layer as u32)
                 .map_err(|error| as_seed_error(error, seeds))?;
-            let mut block = Block::new(sampled)?;
+            let mut block = Block::from_valid(sampled)?;
             if let Some(graph) = &self.degrees {
                 block = block.with_degrees(device, |vertex| graph.in_degree(vertex))?;
             }

@@ -112,7 +112,7 @@ impl<D: Device> Op<D> for Gat<D> {
             let all = dz.make_mut(device)?;
             device.head_dot_backward_input(a_src.view(), heads, dscore_src.view(), all, Write::Add)?;
             let all = dz.make_mut(device)?.data;
-            let first = MatrixMut::new(D::slice_mut(all, 0..n_dst * z.cols()), n_dst, z.cols())?;
+            let first = MatrixMut::from_view(D::slice_mut(all, 0..n_dst * z.cols()), n_dst, z.cols())?;
             device.head_dot_backward_input(a_dst.view(), heads, dscore_dst.view(), first, Write::Add)?;
         }
         let vector = |x: &Tensor<D>, dscore: &Tensor<D>| -> Result<Tensor<D>> {

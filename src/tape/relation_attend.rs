@@ -62,7 +62,7 @@ fn messages<D: Device>(device: &D, block: &Block<D>, edges: &RelationEdges<D>) -
     device.copy(csr.indptr, D::view_mut(&mut indptr))?;
     let mut indices = device.allocate(edges.n_edge())?;
     device.copy(D::view(&edges.source_group), D::view_mut(&mut indices))?;
-    Pattern::new(edges.n_dst, edges.by_source.n_groups(), indptr, indices)
+    Pattern::from_valid(edges.n_dst, edges.by_source.n_groups(), indptr, indices)
 }
 
 struct RelationAttend<D: Device> {

@@ -127,7 +127,7 @@ impl RelationBasisRows {
             let factors = device.upload(&self.at_groups::<D>(coefficients, b))?;
             let weights = Weights { edge: None, row: None, column: Some(D::view(&factors)) };
             let part = D::slice_mut(values.make_mut(device)?.data, b * n * cols..(b + 1) * n * cols);
-            device.spmm(csr, weights, dout.matrix(), MatrixMut::new(part, n, cols)?, Write::Assign)?;
+            device.spmm(csr, weights, dout.matrix(), MatrixMut::from_view(part, n, cols)?, Write::Assign)?;
             index.extend(vertices.iter().map(|&id| (b * self.n_ids) as u32 + id));
         }
         RowGradient::new(device, self.n_bases * self.n_ids, &index, values)

@@ -45,8 +45,12 @@ impl<D: Device> SparseRows<D> {
     pub fn from_host(device: &D, host: SparseRows<crate::device::Cpu<D::Scalar>>) -> Result<Self> {
         let n = host.pattern.n_edge();
         let csr = host.pattern.csr();
-        let pattern =
-            Pattern::new(csr.n_rows, csr.n_cols, device.upload(csr.indptr)?, device.upload(csr.indices)?)?;
+        let pattern = Pattern::from_valid(
+            csr.n_rows,
+            csr.n_cols,
+            device.upload(csr.indptr)?,
+            device.upload(csr.indices)?,
+        )?;
         Ok(SparseRows {
             pattern: Arc::new(pattern),
             values: Tensor::from_slice(device, n, 1, host.values.view())?,
@@ -80,7 +84,7 @@ impl<D: Device> Tape<D> {
         let device = self.device();
         let n = x.pattern.n_edge();
         let mut values = Tensor::allocate(device, n, 1)?;
-        let (names, stored) = (D::view(&x.names), Matrix::new(x.values.view(), n, 1)?);
+        let (names, stored) = (D::view(&x.names), Matrix::from_view(x.values.view(), n, 1)?);
         device.dropout(p, self.seed, stream, Some(names), stored, values.make_mut(device)?)?;
         Ok(SparseRows { values, ..x.clone() })
     }

@@ -91,23 +91,12 @@ impl Graph {
     }
 
     fn csr(&self) -> Csr<'_, Device> {
-        Csr {
-            n_rows: self.n_dst,
-            n_cols: self.n_src,
-            indptr: &self.indptr,
-            indices: &self.indices,
-            edge: None,
-        }
+        Csr::new(&self.indptr, &self.indices, self.n_src).unwrap()
     }
 
     fn transpose(&self) -> Csr<'_, Device> {
-        Csr {
-            n_rows: self.n_src,
-            n_cols: self.n_dst,
-            indptr: &self.transposed_indptr,
-            indices: &self.transposed_indices,
-            edge: Some(&self.positions),
-        }
+        let by_source = Csr::new(&self.transposed_indptr, &self.transposed_indices, self.n_dst).unwrap();
+        by_source.with_edge(&self.positions).unwrap()
     }
 }
 
@@ -122,8 +111,8 @@ fn matrix_mut(data: &mut [f64], rows: usize) -> MatrixMut<'_, Device> {
 
 /// `a · x`
 fn product(a: Csr<'_, Device>, weights: Weights<'_, Device>, x: &[f64], x_rows: usize) -> Vec<f64> {
-    let mut out = vec![f64::NAN; a.n_rows * x.len() / x_rows];
-    let n_rows = a.n_rows;
+    let mut out = vec![f64::NAN; a.n_rows() * x.len() / x_rows];
+    let n_rows = a.n_rows();
     Device::new().spmm(a, weights, matrix(x, x_rows), matrix_mut(&mut out, n_rows), Write::Assign).unwrap();
     out
 }

@@ -14,6 +14,7 @@ const FLOORS: &[&[&str]] = &[
     &["nn"],
     &["train"],
     &["study"],
+    &["prelude"],
 ];
 
 /// Imports within a floor: what builds on what.

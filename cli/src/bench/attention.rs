@@ -22,7 +22,7 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
     let x = device.upload(&X.host(e * HEADS))?;
     let mut y = device.allocate::<f32>(e * HEADS)?;
     let forward =
-        |y: &mut D::Buffer<f32>| device.edge_softmax(csr.indptr, HEADS, D::view(&x), D::view_mut(y));
+        |y: &mut D::Buffer<f32>| device.edge_softmax(csr.indptr(), HEADS, D::view(&x), D::view_mut(y));
     forward(&mut y)?;
     // Of the in-edges of each vertex to check: where they stand, and their softmax, a row each.
     let mut expected: Vec<(usize, Vec<f64>)> = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
         let mut dx = device.allocate::<f32>(e * HEADS)?;
         let (y, dout) = (D::view(&y), D::view(&dout));
         let backward = |dx: &mut D::Buffer<f32>| {
-            device.edge_softmax_backward(csr.indptr, HEADS, y, dout, D::view_mut(dx))
+            device.edge_softmax_backward(csr.indptr(), HEADS, y, dout, D::view_mut(dx))
         };
         backward(&mut dx)?;
         for (first, softmax) in &expected {

@@ -84,11 +84,11 @@ impl<D: Device<Scalar = f32>> Case<'_, D> {
         const STEP: f64 = 1e-3;
         let gradient = self.both()?;
         let mut square = Tensor::allocate(self.device, 1, 1)?;
-        self.device.dot(gradient.view(), Some(gradient.view()), square.make_mut(self.device)?.data)?;
+        self.device.dot(gradient.view(), Some(gradient.view()), square.make_mut(self.device)?.into_data())?;
         let expected = f64::from(square.item(self.device)?);
         let moved = |step: f64| -> Result<f64> {
             let mut x = self.x.clone();
-            self.device.scale(step, gradient.view(), x.make_mut(self.device)?.data, Write::Add)?;
+            self.device.scale(step, gradient.view(), x.make_mut(self.device)?.into_data(), Write::Add)?;
             self.loss(x)
         };
         let found = (moved(STEP)? - moved(-STEP)?) / (2.0 * STEP);

@@ -69,7 +69,7 @@ fn rows<D: Device<Scalar = f32>, E: FeatureElement>(
     let on_device = device.upload(&index)?;
     let mut out = device.allocate::<f32>(n_out * dim)?;
     let gather = |out: &mut D::Buffer<f32>| {
-        let out = MatrixMut::new(D::view_mut(out), n_out, dim)?;
+        let out = MatrixMut::from_view(D::view_mut(out), n_out, dim)?;
         device.gather(D::view(&table), n_table, D::view(&on_device), out)
     };
     gather(&mut out)?;

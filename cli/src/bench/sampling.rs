@@ -74,8 +74,8 @@ fn check<D: Device>(
     let (mut kept, mut promised) = (0, 0);
     for (block, fanout) in sampled.blocks.iter().rev().zip(FANOUTS) {
         let csr = block.csr();
-        let (src, indptr) = (device.download(block.src())?, device.download(csr.indptr)?);
-        let indices = device.download(csr.indices)?;
+        let (src, indptr) = (device.download(block.src())?, device.download(csr.indptr())?);
+        let indices = device.download(csr.indices())?;
         for (&t, ends) in src.iter().zip(indptr.windows(2)) {
             let sources = indices[ends[0] as usize..ends[1] as usize].iter().map(|&i| src[i as usize]);
             let neighbors = graph.in_neighbors(t);

@@ -1,5 +1,7 @@
 //! Forms of features and the ways between them.
 
+use std::sync::Arc;
+
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -138,4 +140,13 @@ fn half_rows_normalise_in_their_own_dtype() {
     );
     let half = dense().to_dtype(FeatureDtype::Bf16).unwrap().row_normalize().unwrap();
     assert!(matches!(&half, Features::Bf16(d) if d.row(2)[1] == bf16::from_f32(exact[5])));
+}
+
+#[test]
+fn features_use_the_memory_that_they_are_given() {
+    let values: Arc<[f32]> = Arc::new([1.0, 2.0, 3.0, 4.0]);
+    let features = Dense::new(values.clone(), 2, 2).unwrap();
+    assert_eq!(features.data().as_ptr(), values.as_ptr());
+    drop(features);
+    assert_eq!(Arc::strong_count(&values), 1);
 }

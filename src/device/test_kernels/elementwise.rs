@@ -245,7 +245,7 @@ fn wrong_lengths_are_errors<D: Elementwise>(device: &D) {
     assert!(device.copy_columns(values.matrix(2, 3), 0, out.matrix_mut(2, 2), usize::MAX, 2, add).is_err());
     assert!(device.activate_backward(Activation::Relu, values.view(), out.view_mut()).is_err());
     for p in [-0.1, 1.0, f64::NAN] {
-        let x = crate::device::Matrix::new(D::slice(values.view(), 0..4), 2, 2).unwrap();
+        let x = crate::device::Matrix::from_view(D::slice(values.view(), 0..4), 2, 2).unwrap();
         let error = device.dropout(p, 0, 0, None, x, out.matrix_mut(2, 2)).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { argument: "p", .. }), "{error}");
     }

@@ -115,7 +115,7 @@ const TABLE: [f32; 6] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
 fn gathered(device: &Cuda<f32>, index: [u32; 3]) -> Result<Vec<f32>> {
     let (table, index) = (device.upload(&TABLE)?, device.upload(&index)?);
     let mut out = device.upload(&[f32::NAN; 6])?;
-    let to = MatrixMut::new(Cuda::<f32>::view_mut(&mut out), 3, 2)?;
+    let to = MatrixMut::from_view(Cuda::<f32>::view_mut(&mut out), 3, 2)?;
     device.gather(Cuda::<f32>::view(&table), 3, Cuda::<f32>::view(&index), to)?;
     device.download(Cuda::<f32>::view(&out))
 }
@@ -129,7 +129,7 @@ fn an_index_out_of_range_comes_up_once_in_its_queue() {
     let gather = |device: &Cuda<f32>, index: [u32; 3]| {
         let index = device.upload(&index).unwrap();
         let mut out = device.upload(&[f32::NAN; 6]).unwrap();
-        let to = MatrixMut::new(Cuda::<f32>::view_mut(&mut out), 3, 2).unwrap();
+        let to = MatrixMut::from_view(Cuda::<f32>::view_mut(&mut out), 3, 2).unwrap();
         device.gather(Cuda::<f32>::view(&table), 3, Cuda::<f32>::view(&index), to).unwrap();
     };
     gather(&first, [0, 7, 1]);

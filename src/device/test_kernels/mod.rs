@@ -213,11 +213,11 @@ impl<D: Storage> Guarded<D> {
     }
 
     fn matrix(&self, rows: usize, cols: usize) -> Matrix<'_, D> {
-        Matrix::new(self.view(), rows, cols).unwrap()
+        Matrix::from_view(self.view(), rows, cols).unwrap()
     }
 
     fn matrix_mut(&mut self, rows: usize, cols: usize) -> MatrixMut<'_, D> {
-        MatrixMut::new(self.view_mut(), rows, cols).unwrap()
+        MatrixMut::from_view(self.view_mut(), rows, cols).unwrap()
     }
 }
 

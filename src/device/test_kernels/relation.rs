@@ -247,7 +247,7 @@ fn wrong_shapes_are_errors<D: Relation>(device: &D) {
     let edges = edges.group(device, 1);
     let values = Guarded::new(device, &[D::Scalar::from_f64(1.0); 6]);
     let part = |len: usize| D::slice(values.view(), 0..len);
-    let matrix = |rows: usize, cols: usize| Matrix::<D>::new(part(rows * cols), rows, cols).unwrap();
+    let matrix = |rows: usize, cols: usize| Matrix::<D>::from_view(part(rows * cols), rows, cols).unwrap();
     let product = |weight, x, rows: usize, cols: usize| {
         let mut out = Guarded::poisoned(device, rows * cols);
         let (direction, order) = (Direction::Forward, Order::AggregateFirst);

@@ -383,15 +383,17 @@ fn wrong_lengths_are_errors<D: Spmm + Sddmm>(device: &D) {
     let with_positions = Sparse::new(device, &a, Some(&[1, 0]));
     let values = Guarded::new(device, &[D::Scalar::from_f64(1.0); 12]);
     let part = |len: usize| D::slice(values.view(), 0..len);
-    let matrix =
-        |rows: usize, cols: usize| crate::device::Matrix::<D>::new(part(rows * cols), rows, cols).unwrap();
+    let matrix = |rows: usize, cols: usize| {
+        crate::device::Matrix::<D>::from_view(part(rows * cols), rows, cols).unwrap()
+    };
     let mut out = Guarded::poisoned(device, 4);
     let mut positions = Guarded::new(device, &[poison::<u32>(); 4]);
 
     let ones = Weights::ones();
     let (csr, write) = (sparse.csr(), Write::Assign);
     let mut spmm = |csr, weights, x, rows: usize| {
-        let out = crate::device::MatrixMut::new(D::slice_mut(out.view_mut(), 0..rows * 2), rows, 2).unwrap();
+        let out =
+            crate::device::MatrixMut::from_view(D::slice_mut(out.view_mut(), 0..rows * 2), rows, 2).unwrap();
         device.spmm(csr, weights, x, out, write)
     };
     assert!(matches!(spmm(csr, ones, matrix(2, 2), 2), Err(Error::ShapeMismatch { .. })));

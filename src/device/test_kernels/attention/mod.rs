@@ -357,7 +357,7 @@ fn nan_shows<D: Attention>(device: &D) {
             let own = D::slice(zeros.view(), 0..2 * heads);
             device.gat(a, spec, z, score.view(), own, out_view, max, sum).unwrap();
         } else {
-            let z_dst = Matrix::new(zeros.view(), 2, width).unwrap();
+            let z_dst = Matrix::from_view(zeros.view(), 2, width).unwrap();
             let attention = D::slice(zeros.view(), 0..width);
             device.gatv2(a, spec, Gatv2Operands { z_src: z, z_dst, attention }, out_view, max, sum).unwrap();
         }
@@ -423,7 +423,7 @@ fn wrong_arguments_are_errors<D: Attention>(device: &D) {
     let spec = AttentionSpec { heads: 1, slope: 0.2, self_loop: true, dropout: None };
     let (mut max, mut sum) = (output(device, 2), output(device, 2));
     let mut gat = |a, spec| {
-        let (z, out) = (Matrix::new(some(2), 1, 2).unwrap(), out.matrix_mut(2, 2));
+        let (z, out) = (Matrix::from_view(some(2), 1, 2).unwrap(), out.matrix_mut(2, 2));
         device.gat(a, spec, z, some(1), some(2), out, max.view_mut(), sum.view_mut())
     };
     assert!(gat(a, spec).is_err(), "a self-loop of a destination that is no source");
