@@ -32,7 +32,7 @@ pub use crate::device::{
     Weights, Write,
 };
 pub use crate::error::{Error, Result};
-pub use crate::graph::{Graph, GraphBuilder};
+pub use crate::graph::{EdgeSet, Graph, GraphBuilder};
 pub use crate::pattern::Pattern;
 pub use crate::rng::{Kappa, Purpose, Variates};
 pub use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::Storage;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{EdgeSet, Graph};
 use crate::rng::{Purpose, Variates};
 
 /// How many fixed-point iterations LABOR takes to lower the number of sources.
@@ -163,6 +163,37 @@ pub trait Sample: Storage {
         variates: &Variates,
         layer: u32,
     ) -> Result<SampledBlock<Self>>;
+
+    /// [`sample_block`](Sample::sample_block) as if the edges `excluded` were not there: the edges to predict, say,
+    /// which a model must not see.
+    ///
+    /// Where draws belong to vertices, the block is the very one of the graph from which these edges were removed, edge
+    /// by edge (though [`edge_id`](SampledBlock::edge_id) has the numbers of the whole graph): full neighbourhoods,
+    /// neighbours of independent minibatches with or without replacement, weighted with replacement, all of LABOR, and
+    /// walks, which do not step along excluded edges. Where they belong to edges (weighted without replacement, a fanout
+    /// per relation, dependent minibatches), edges keep the draws that they have in the whole graph: the same
+    /// distribution as without the excluded edges, and of each row the edges with the smallest of the remaining draws.
+    ///
+    /// Needs time and memory for the in-edges of all destinations of excluded edges too. On the CPU alone. Errors: those
+    /// of [`sample_block`](Sample::sample_block), an edge number out of range, or a device that cannot do it
+    /// ([`Unavailable`](Error::Unavailable)).
+    fn sample_block_excluding(
+        &self,
+        graph: &Self::Graph,
+        dst: Self::View<'_, u32>,
+        spec: &SampleSpec,
+        variates: &Variates,
+        layer: u32,
+        excluded: &EdgeSet,
+    ) -> Result<SampledBlock<Self>> {
+        if excluded.is_empty() {
+            return self.sample_block(graph, dst, spec, variates, layer);
+        }
+        Err(Error::Unavailable {
+            what: format!("sampling without given edges on {}", self.describe()),
+            remedy: "sample on the CPU and move each block by Block::from_host".to_owned(),
+        })
+    }
 }
 
 /// The most edges of a block: `indptr` is 32-bit.

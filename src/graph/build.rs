@@ -54,14 +54,39 @@ impl<'a> GraphBuilder<'a> {
     /// The graph. Errors: more than [`MAX_VERTICES`](super::MAX_VERTICES) vertices, an end of an edge out of range, a
     /// relation out of range, a weight that is negative or not finite, arrays of different lengths.
     pub fn build(self) -> Result<Graph> {
+        if self.types.is_some() || self.weights.is_some() {
+            return Ok(self.build_with_order()?.0);
+        }
+        check_vertex_count(self.n_vertices)?;
+        self.check_ends()?;
+        let edges = self.edges;
+        let (indptr, rows) =
+            sort_edges(self.n_vertices as usize, edges.len(), |e| (edges[e].0, edges[e].1, ()));
+        Ok(Graph::from_rows(indptr, rows.into_iter().map(|(source, ())| source).collect()))
+    }
+
+    /// The graph, and for each of its edges the position in the list given: what belongs to edges (their own features,
+    /// say) is put in the graph's order by it.
+    ///
+    /// ```
+    /// # fn main() -> cohop::Result<()> {
+    /// use cohop::graph::GraphBuilder;
+    ///
+    /// let (edges, cost) = ([(2, 0), (0, 2), (1, 0)], [20, 2, 10]);
+    /// let (graph, order) = GraphBuilder::new(3, &edges).build_with_order()?;
+    /// assert_eq!(order, [2, 0, 1]);
+    /// let cost: Vec<i32> = order.iter().map(|&e| cost[e as usize]).collect();
+    /// assert_eq!(cost[graph.edge_ids(2, 0).start as usize], 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: those of [`build`](GraphBuilder::build).
+    pub fn build_with_order(self) -> Result<(Graph, Vec<u64>)> {
         check_vertex_count(self.n_vertices)?;
         self.check_ends()?;
         let edges = self.edges;
         let n_vertices = self.n_vertices as usize;
-        if self.types.is_none() && self.weights.is_none() {
-            let (indptr, rows) = sort_edges(n_vertices, edges.len(), |e| (edges[e].0, edges[e].1, ()));
-            return Ok(Graph::from_rows(indptr, rows.into_iter().map(|(source, ())| source).collect()));
-        }
         // Checked before the sort, so that the position in a message is the caller's.
         if let Some((edge_type, n_relations)) = self.types {
             check_length("edge_type", edge_type.len(), edges.len())?;
@@ -81,7 +106,7 @@ impl<'a> GraphBuilder<'a> {
             let sorted: Vec<f32> = rows.par_iter().map(|&(_, e)| edge_weight[e as usize]).collect();
             graph.edge_weight = Some(sorted.into());
         }
-        Ok(graph)
+        Ok((graph, rows.into_iter().map(|(_, e)| e).collect()))
     }
 
     fn check_ends(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Graph;
+use super::{Graph, Remaining};
 
 /// The in-edges of all vertices of a graph, or of those that a shard holds.
 ///
@@ -22,15 +22,22 @@ pub(crate) struct InEdges<'a> {
     pub edge_weight: Option<&'a [f32]>,
     /// Which vertices have rows; `None`: all, in order.
     pub held: Option<Held<'a>>,
+    /// What [`sources`](InEdges::sources) reads instead for the vertices that have lost edges.
+    pub remaining: Option<&'a Remaining>,
 }
 
 /// Which vertices have rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held<'a> {
-    /// `[n_vertices]`: a vertex's row, or something out of range if it has none.
-    pub row_of: &'a [u32],
-    /// `[n_rows]`: the number of a row's first edge in the whole graph.
-    pub first_edge: &'a [u64],
+pub(crate) enum Held<'a> {
+    /// Those of a shard.
+    Shard {
+        /// `[n_vertices]`: a vertex's row, or something out of range if it has none.
+        row_of: &'a [u32],
+        /// `[n_rows]`: the number of a row's first edge in the whole graph.
+        first_edge: &'a [u64],
+    },
+    /// One vertex, which is not asked for; what its positions lack to be numbers is known elsewhere.
+    One,
 }
 
 impl<'a> InEdges<'a> {
@@ -39,7 +46,8 @@ impl<'a> InEdges<'a> {
     pub fn row(&self, vertex: u32) -> usize {
         match self.held {
             None => vertex as usize,
-            Some(held) => held.row_of[vertex as usize] as usize,
+            Some(Held::Shard { row_of, .. }) => row_of[vertex as usize] as usize,
+            Some(Held::One) => 0,
         }
     }
 
@@ -54,11 +62,11 @@ impl<'a> InEdges<'a> {
     #[inline(always)]
     pub fn shift(&self, vertex: u32) -> u64 {
         match self.held {
-            None => 0,
-            Some(held) => {
+            None | Some(Held::One) => 0,
+            Some(Held::Shard { first_edge, .. }) => {
                 let row = self.row(vertex);
                 // A row that begins earlier here than in the whole graph: never negative.
-                held.first_edge[row] - self.indptr[row]
+                first_edge[row] - self.indptr[row]
             }
         }
     }
@@ -66,6 +74,9 @@ impl<'a> InEdges<'a> {
     /// Sources of a vertex's in-edges, ascending.
     #[inline(always)]
     pub fn sources(&self, vertex: u32) -> &'a [u32] {
+        if let Some(sources) = self.remaining.and_then(|remaining| remaining.sources(vertex)) {
+            return sources;
+        }
         let positions = self.positions(vertex);
         &self.indices[positions.start as usize..positions.end as usize]
     }
@@ -81,6 +92,7 @@ impl Graph {
             edge_type: self.edge_type(),
             edge_weight: self.edge_weight(),
             held: None,
+            remaining: None,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Graphs: in-edges in compressed rows over destinations, with validated builders and generators.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::array::{Array, Bytes};
@@ -7,6 +9,7 @@ use crate::error::{Error, Result, check_length};
 
 mod build;
 mod degrees;
+mod edge_set;
 mod generate;
 mod in_edges;
 mod metis;
@@ -15,8 +18,10 @@ mod transform;
 
 pub use build::GraphBuilder;
 pub use degrees::DegreeStatistics;
+pub use edge_set::EdgeSet;
+pub(crate) use edge_set::Remaining;
 pub use generate::{Rmat, Sbm, SbmGraph};
-pub(crate) use in_edges::InEdges;
+pub(crate) use in_edges::{Held, InEdges};
 pub use partition::{MAX_PES, Partition, PartitionMethod, Shard};
 
 /// The least number of rows for which a parallel task is worth its overhead.
@@ -171,6 +176,27 @@ impl Graph {
     pub fn in_degree(&self, vertex: u32) -> u64 {
         let vertex = vertex as usize;
         self.indptr[vertex + 1] - self.indptr[vertex]
+    }
+
+    /// Numbers of the edges from `source` to `destination`, which are consecutive: several if they are parallel, none
+    /// if there is no such edge, or one of the two is no vertex. O(log of the in-degree).
+    ///
+    /// ```
+    /// # fn main() -> cohop::Result<()> {
+    /// let graph = cohop::graph::Graph::from_edges(3, &[(0, 1), (2, 1), (2, 1)])?;
+    /// assert_eq!(graph.edge_ids(2, 1), 1..3);
+    /// assert!(graph.edge_ids(1, 2).is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn edge_ids(&self, source: u32, destination: u32) -> Range<u64> {
+        if destination as usize >= self.n_vertices() {
+            return 0..0;
+        }
+        let row = self.in_neighbors(destination);
+        let first = self.indptr[destination as usize];
+        let place = |end: usize| first + end as u64;
+        place(row.partition_point(|&s| s < source))..place(row.partition_point(|&s| s <= source))
     }
 
     /// Sources of a vertex's in-edges, ascending. Panics if it is out of range.

@@ -242,7 +242,8 @@ impl Shard {
             indices: &self.indices,
             edge_type: self.edge_type.as_deref(),
             edge_weight: self.edge_weight.as_deref(),
-            held: Some(Held { row_of: &self.row_of, first_edge: &self.first_edge }),
+            held: Some(Held::Shard { row_of: &self.row_of, first_edge: &self.first_edge }),
+            remaining: None,
         }
     }
 }

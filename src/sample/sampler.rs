@@ -10,7 +10,7 @@ use super::Fanouts;
 use crate::block::Block;
 use crate::device::{Device, Method, SampleSpec};
 use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::graph::{EdgeSet, Graph};
 use crate::rng::{Kappa, Variates};
 
 /// How minibatches are sampled.
@@ -95,6 +95,22 @@ impl Sampler {
         seeds: &[u32],
         batch: u64,
     ) -> Result<MiniBatch<D>> {
+        self.sample_excluding(device, graph, seeds, batch, &EdgeSet::default())
+    }
+
+    /// [`sample`](Sampler::sample) as if the edges `excluded` were not in the graph: what that means for each method is
+    /// said at [`sample_block_excluding`](crate::device::Sample::sample_block_excluding). In-degrees given to blocks
+    /// are still those of the whole graph.
+    ///
+    /// Errors: those of [`sample`](Sampler::sample), an edge number out of range, a device other than the CPU.
+    pub fn sample_excluding<D: Device>(
+        &self,
+        device: &D,
+        graph: &D::Graph,
+        seeds: &[u32],
+        batch: u64,
+        excluded: &EdgeSet,
+    ) -> Result<MiniBatch<D>> {
         let (unique, seed_row) = merge_repeats(seeds);
         let variates = Variates::new(self.config.seed, batch, self.config.kappa);
         let first = device.upload(&unique)?;
@@ -104,7 +120,7 @@ impl Sampler {
             let spec = SampleSpec { method, fanout, per_relation, edge_ids };
             let dst = blocks.last().map_or_else(|| D::view(&first), |block| block.src());
             let sampled = device
-                .sample_block(graph, dst, &spec, &variates, layer as u32)
+                .sample_block_excluding(graph, dst, &spec, &variates, layer as u32, excluded)
                 .map_err(|error| as_seed_error(error, seeds))?;
             let mut block = Block::from_valid(sampled)?;
             if let Some(graph) = &self.degrees {

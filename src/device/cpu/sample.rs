@@ -16,6 +16,7 @@ mod relabel;
 mod variate_table;
 mod walk;
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::labor::Alone;
@@ -27,7 +28,7 @@ use crate::device::cpu::CpuBuffer;
 use crate::device::sample::{check_edges, check_method, no_vertex, repeated, source_stream};
 use crate::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
 use crate::error::{Result, check_length};
-use crate::graph::{Graph, InEdges};
+use crate::graph::{EdgeSet, Graph, InEdges, Remaining};
 use crate::rng::{Purpose, Variates};
 
 /// A group ends at this many edges, or rows: what it prefetches has to stay in the first-level cache.
@@ -116,6 +117,23 @@ impl<S: Scalar> Sample for Cpu<S> {
     ) -> Result<SampledBlock<Self>> {
         self.sample_in_edges(graph.in_edges(), dst, spec, variates, layer, &mut Alone)
     }
+
+    fn sample_block_excluding(
+        &self,
+        graph: &Arc<Graph>,
+        dst: &[u32],
+        spec: &SampleSpec,
+        variates: &Variates,
+        layer: u32,
+        excluded: &EdgeSet,
+    ) -> Result<SampledBlock<Self>> {
+        if excluded.is_empty() {
+            return self.sample_block(graph, dst, spec, variates, layer);
+        }
+        let remaining = Remaining::new(graph, excluded)?;
+        let in_edges = InEdges { remaining: Some(&remaining), ..graph.in_edges() };
+        self.sample_in_edges(in_edges, dst, spec, variates, layer, &mut Alone)
+    }
 }
 
 impl<S: Scalar> Cpu<S> {
@@ -132,7 +150,7 @@ impl<S: Scalar> Cpu<S> {
     ) -> Result<SampledBlock<Self>> {
         check(graph, dst, spec, variates)?;
         let by_table = graph.n_vertices <= relabel::MAX_STAMPED_VERTICES;
-        let job = Job { graph, dst, spec, variates, layer, walked: None };
+        let job = Job { graph, dst, spec, variates, layer, walked: None, numbers: None };
         self.shared.workspaces.with(|workspace| sample(self, workspace, by_table, &job, peers))
     }
 
@@ -148,12 +166,13 @@ impl<S: Scalar> Cpu<S> {
         check(graph, dst, spec, variates)?;
         check_length("visits", walked.len(), dst.len())?;
         let by_table = graph.n_vertices <= relabel::MAX_STAMPED_VERTICES;
-        let job = Job { graph, dst, spec, variates, layer: 0, walked: Some(walked) };
+        let job = Job { graph, dst, spec, variates, layer: 0, walked: Some(walked), numbers: None };
         self.shared.workspaces.with(|workspace| sample(self, workspace, by_table, &job, &mut Alone))
     }
 }
 
 /// What `sample_block` was asked for.
+#[derive(Clone, Copy)]
 struct Job<'a> {
     graph: InEdges<'a>,
     dst: &'a [u32],
@@ -162,6 +181,8 @@ struct Job<'a> {
     layer: u32,
     /// By destination, the visits of random walks, if they were walked elsewhere.
     walked: Option<&'a [Vec<u32>]>,
+    /// `[n_positions]`: the edges' numbers in the whole graph, where no shift makes them of positions.
+    numbers: Option<&'a [u64]>,
 }
 
 /// Everything that can be wrong but for repeated destinations, which relabelling finds.
@@ -270,9 +291,48 @@ fn make_plan(
     Ok(n_candidates)
 }
 
-/// Finds the picker of the method, and fills the lists with it.
+/// Fills the lists row after row.
 fn fill_lists(
     job: &Job,
+    relabel: &mut impl Relabel,
+    lists: &mut Lists,
+    scratch: &mut Scratch,
+    plan: &labor::Plan,
+    table: Option<variate_table::TopBytes<'_>>,
+    indptr: &mut [u32],
+) -> Result<()> {
+    let dst = job.dst;
+    lists.begin(dst, relabel)?;
+    indptr[0] = 0;
+    let Some(remaining) = job.graph.remaining else {
+        return fill_rows(job, 0..dst.len(), relabel, lists, scratch, plan, table, indptr);
+    };
+    if let Method::Walk { .. } = job.spec.method {
+        // Each step of a walk finds out by itself.
+        return fill_rows(job, 0..dst.len(), relabel, lists, scratch, plan, table, indptr);
+    }
+    // Rows that have lost edges are in arrays of their own: one at a time, and those between them together.
+    let mut row = 0;
+    while row < dst.len() {
+        let end = row + dst[row..].iter().position(|&v| remaining.has(v)).unwrap_or(dst.len() - row);
+        fill_rows(job, row..end, relabel, lists, scratch, plan, table, indptr)?;
+        if let Some(&vertex) = dst.get(end) {
+            let graph = remaining.row(vertex, job.graph.n_vertices);
+            let own = Job { graph, numbers: Some(remaining.numbers()), ..*job };
+            let first = lists.edge_id.len();
+            fill_rows(&own, end..end + 1, relabel, lists, scratch, plan, table, indptr)?;
+            lists.edge_id[first..].iter_mut().for_each(|id| *id = remaining.numbers()[*id as usize]);
+        }
+        row = end + 1;
+    }
+    Ok(())
+}
+
+/// Finds the picker of the method, and fills the lists of some rows with it.
+#[allow(clippy::too_many_arguments)] // The workspace's parts, which are borrowed apart.
+fn fill_rows(
+    job: &Job,
+    rows: Range<usize>,
     relabel: &mut impl Relabel,
     lists: &mut Lists,
     scratch: &mut Scratch,
@@ -284,11 +344,10 @@ fn fill_lists(
     let indices = graph.indices;
     let fanout = spec.fanout as u64;
     let seed = variates.seed();
-    lists.begin(dst, relabel)?;
     // One line an option, so that every loop below is compiled for its picker.
     macro_rules! pick_by {
         ($picker:expr) => {
-            lists.pick_rows(job, relabel, &mut $picker, indptr)
+            lists.pick_rows(job, rows, relabel, &mut $picker, indptr)
         };
     }
     let keys = &mut scratch.keys;
@@ -308,22 +367,45 @@ fn fill_lists(
         }
         Method::Neighbor { weighted: true, .. } => {
             let weight = graph.edge_weight.unwrap_or_default();
-            pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, keys })
+            match job.numbers {
+                None => {
+                    let number = |edge, shift| edge + shift;
+                    pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, number, keys })
+                }
+                Some(numbers) => {
+                    let number = |edge, _| numbers[edge as usize];
+                    pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, number, keys })
+                }
+            }
         }
         Method::Neighbor { weighted: false, .. } if spec.per_relation => {
             let relation = graph.edge_type.unwrap_or_default();
             let stream = Purpose::Edge.stream(layer);
-            pick_by!(pick::SmallestPerRelation { variates: *variates, stream, fanout, relation, keys })
+            let variates = *variates;
+            match job.numbers {
+                None => {
+                    let number = |edge, shift| edge + shift;
+                    pick_by!(pick::SmallestPerRelation { variates, stream, fanout, relation, number, keys })
+                }
+                Some(numbers) => {
+                    let number = |edge, _| numbers[edge as usize];
+                    pick_by!(pick::SmallestPerRelation { variates, stream, fanout, relation, number, keys })
+                }
+            }
         }
         Method::Neighbor { weighted: false, .. } if variates.is_dependent() => {
             let stream = Purpose::Edge.stream(layer);
-            pick_by!(pick::Smallest {
-                variates: *variates,
-                stream,
-                fanout,
-                id: |edge, shift| edge + shift,
-                keys
-            })
+            let variates = *variates;
+            match job.numbers {
+                None => {
+                    let id = |edge, shift| edge + shift;
+                    pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
+                }
+                Some(numbers) => {
+                    let id = |edge, _| numbers[edge as usize];
+                    pick_by!(pick::Smallest { variates, stream, fanout, id, keys })
+                }
+            }
         }
         Method::Neighbor { weighted: false, .. } => {
             let Scratch { words, taken, .. } = scratch;
@@ -379,18 +461,18 @@ impl Lists {
     fn pick_rows<P: Pick>(
         &mut self,
         job: &Job,
+        rows: Range<usize>,
         relabel: &mut impl Relabel,
         picker: &mut P,
         indptr: &mut [u32],
     ) -> Result<()> {
         let Job { graph, dst, .. } = *job;
         let InEdges { indptr: offsets, indices, .. } = graph;
-        let mut row = 0;
-        indptr[0] = 0;
-        while row < dst.len() {
+        let mut row = rows.start;
+        while row < rows.end {
             self.group.clear();
             let first_row = row;
-            while row < dst.len() && row - first_row < GROUP_ROWS && self.group.len() < GROUP_EDGES {
+            while row < rows.end && row - first_row < GROUP_ROWS && self.group.len() < GROUP_EDGES {
                 if let Some(&later) = dst.get(row + OFFSETS_AHEAD) {
                     prefetch(offsets, graph.row(later));
                 }
@@ -443,7 +525,6 @@ impl Lists {
         weight: &mut Vec<f64>,
         indptr: &mut [u32],
     ) -> Result<()> {
-        indptr[0] = 0;
         for (row, &vertex) in dst.iter().enumerate() {
             self.sources.clear();
             walks.neighbors(row, vertex, &mut self.sources, weight);

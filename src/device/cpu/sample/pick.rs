@@ -229,16 +229,18 @@ impl<F: Fn(u64, u64) -> u64> Pick for Smallest<'_, F> {
 
 /// The `fanout` edges of each relation with the smallest variates: of every relation of every destination a uniform
 /// subset, which is a function of the seed, the layer and the relation's edges there, whatever other relations hold.
-pub(super) struct SmallestPerRelation<'w> {
+pub(super) struct SmallestPerRelation<'w, F> {
     pub(super) variates: Variates,
     pub(super) stream: u64,
     pub(super) fanout: u64,
     pub(super) relation: &'w [u16],
+    /// Given an edge's position and shift, its number.
+    pub(super) number: F,
     /// `relation << 96 | variate << 64 | place in the row`
     pub(super) keys: &'w mut Vec<u128>,
 }
 
-impl Pick for SmallestPerRelation<'_> {
+impl<F: Fn(u64, u64) -> u64> Pick for SmallestPerRelation<'_, F> {
     const SCANS: bool = true;
 
     fn at_least(&self, degree: u64) -> u64 {
@@ -253,7 +255,7 @@ impl Pick for SmallestPerRelation<'_> {
         }
         let start = edges.start;
         let relations = &self.relation[start as usize..edges.end as usize];
-        let id = |place| start + place + shift;
+        let id = |place| (self.number)(start + place, shift);
         for_words(&self.variates, self.stream, edges.end - start, id, |first, words| {
             self.keys.extend((first..).zip(words).map(|(place, &word)| {
                 u128::from(relations[place as usize]) << 96 | key(u64::from(word), place)
@@ -273,15 +275,17 @@ impl Pick for SmallestPerRelation<'_> {
 }
 
 /// Weighted without replacement (Efraimidis & Spirakis 2006): the `fanout` smallest of `−ln(u) / weight`.
-pub(super) struct SmallestWeighted<'w> {
+pub(super) struct SmallestWeighted<'w, F> {
     pub(super) seed: u64,
     pub(super) layer: u32,
     pub(super) fanout: u64,
     pub(super) weight: &'w [f32],
+    /// Given an edge's position and shift, its number.
+    pub(super) number: F,
     pub(super) keys: &'w mut Vec<u128>,
 }
 
-impl Pick for SmallestWeighted<'_> {
+impl<F: Fn(u64, u64) -> u64> Pick for SmallestWeighted<'_, F> {
     const SCANS: bool = true;
 
     fn at_least(&self, _degree: u64) -> u64 {
@@ -298,7 +302,7 @@ impl Pick for SmallestWeighted<'_> {
         let start = edges.start;
         let stream = Purpose::Key.stream(self.layer);
         self.keys.extend(edges.filter(positive).map(|edge| {
-            let exponential = -math::ln(uniform_open(self.seed, stream, edge + shift));
+            let exponential = -math::ln(uniform_open(self.seed, stream, (self.number)(edge, shift)));
             // Positive finite numbers are in the order of their bits.
             key((exponential / f64::from(self.weight[edge as usize])).to_bits(), edge - start)
         }));

@@ -5,6 +5,7 @@
 mod contract;
 mod enumeration;
 mod equality;
+mod excluding;
 mod labor_properties;
 mod probability;
 mod relations;

@@ -93,7 +93,7 @@ proptest! {
                         continue;
                     }
                     let spec = spec(method, fanout);
-                    let job = Job { graph: graph.in_edges(), dst: &dst, spec: &spec, variates: &variates, layer, walked: None };
+                    let job = Job { graph: graph.in_edges(), dst: &dst, spec: &spec, variates: &variates, layer, walked: None, numbers: None };
                     check_block(&graph, &dst, &spec, &fast_by(number % 2 == 0, &job).unwrap());
                 }
             }

@@ -40,6 +40,7 @@ fn fast_samplers_equal_the_naive_ones_by_either_table() {
                         variates: &variates,
                         layer: 2,
                         walked: None,
+                        numbers: None,
                     };
                     let expected = naive::sample(&graph, &dst, spec, &variates, 2);
                     let what = format!("{spec:?} {variates:?}");
@@ -102,6 +103,7 @@ fn used_workspaces_leave_no_trace() {
                 variates: &variates,
                 layer: 0,
                 walked: None,
+                numbers: None,
             };
             let found = sample(&Cpu::<f64>::new(), &mut workspace, by_table, &job, &mut Alone).unwrap();
             assert_eq!(to_host(found), fast_by(by_table, &job).unwrap(), "{spec:?}");

@@ -69,6 +69,7 @@ fn fanouts_per_relation_equal_the_naive_ones() {
                     variates: &variates,
                     layer: 2,
                     walked: None,
+                    numbers: None,
                 };
                 let expected = naive::sample(&graph, &dst, spec, &variates, 2);
                 assert_eq!(fast_by(true, &job).unwrap(), expected, "{spec:?} {variates:?}");
