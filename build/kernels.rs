@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) fn build() {
     println!("cargo:rerun-if-changed=cuda");
     if cfg!(all(feature = "cuda", feature = "emulate")) {
-        println!("cargo:warning=features `cuda` and `emulate`: the kernels run on the emulator, not on a GPU");
+        println!(
+            "cargo:warning=features `cuda` and `emulate`: the kernels run on the emulator, not on a GPU"
+        );
     }
     if cfg!(feature = "emulate") {
         build_emulated(Mode::from_environment());
