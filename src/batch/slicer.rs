@@ -89,7 +89,7 @@ impl<S: Scalar> Slicer<S> {
         let edge_ids = self.needs.edge_ids;
         let spec = SampleSpec { method: Method::Full, fanout: usize::MAX, per_relation: false, edge_ids };
         let variates = Variates::new(0, 0, Kappa::INDEPENDENT);
-        let block = Block::new(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
+        let block = Block::from_valid(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
         if !self.needs.degrees {
             return Ok(block);
         }
@@ -216,7 +216,7 @@ impl<S: Scalar> Slicer<S> {
                 names[at] = (from + i as u64) as u32;
             }
         }
-        let pattern = Pattern::new(vertices.len(), x.dim(), indptr, indices)?;
+        let pattern = Pattern::from_valid(vertices.len(), x.dim(), indptr, indices)?;
         Ok(BatchInput::Sparse(SparseRows::new(pattern, values, names)?))
     }
 }

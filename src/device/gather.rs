@@ -88,16 +88,27 @@ pub(crate) fn gather_aggregate_apart<D: Gather, E: FeatureElement>(
 ) -> Result<()> {
     let dim = check_gather_aggregate(&x, &a, &weights, own.as_ref(), &out)?;
     let mut rows = device.allocate(a.n_cols * dim)?;
-    device.gather(x.table, x.n_table, x.index, MatrixMut::new(D::view_mut(&mut rows), a.n_cols, dim)?)?;
-    let rows = Matrix::new(D::view(&rows), a.n_cols, dim)?;
-    let destinations = Matrix::new(D::slice(rows.data, 0..a.n_rows * dim), a.n_rows, dim)?;
+    device.gather(
+        x.table,
+        x.n_table,
+        x.index,
+        MatrixMut::from_view(D::view_mut(&mut rows), a.n_cols, dim)?,
+    )?;
+    let rows = Matrix::from_view(D::view(&rows), a.n_cols, dim)?;
+    let destinations = Matrix::from_view(D::slice(rows.data, 0..a.n_rows * dim), a.n_rows, dim)?;
     if let Some(own) = own {
         device.scale_rows(own, destinations, out.reborrow(), Write::Assign)?;
         return device.spmm(a, weights, rows, out, Write::Add);
     }
     let mut sums = device.allocate(a.n_rows * dim)?;
-    device.spmm(a, weights, rows, MatrixMut::new(D::view_mut(&mut sums), a.n_rows, dim)?, Write::Assign)?;
-    let sums = Matrix::new(D::view(&sums), a.n_rows, dim)?;
+    device.spmm(
+        a,
+        weights,
+        rows,
+        MatrixMut::from_view(D::view_mut(&mut sums), a.n_rows, dim)?,
+        Write::Assign,
+    )?;
+    let sums = Matrix::from_view(D::view(&sums), a.n_rows, dim)?;
     device.copy_columns(destinations, 0, out.reborrow(), 0, dim, Write::Assign)?;
     device.copy_columns(sums, 0, out, dim, dim, Write::Assign)
 }

@@ -125,7 +125,7 @@ fn small<D: Device>(device: &D, index: [u32; 4], own: Option<&[f64]>, cols: usiz
     let (indptr, indices) = (D::view(&indptr), D::view(&indices));
     let csr = Csr { n_rows: 2, n_cols: 4, indptr, indices, edge: None };
     let mut out = device.upload(&vec![D::Scalar::from_f64(-1.0); 2 * cols])?;
-    let to = MatrixMut::new(D::view_mut(&mut out), 2, cols)?;
+    let to = MatrixMut::from_view(D::view_mut(&mut out), 2, cols)?;
     device.gather_aggregate(rows, csr, Weights::ones(), own.as_ref().map(D::view), to)?;
     Ok(to_f64(&device.download(D::view(&out))?))
 }
