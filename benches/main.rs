@@ -1,5 +1,5 @@
-//! All benches in one program, so that kernels, which are generic, are compiled once: `cargo bench -- spmm` runs those of
-//! one kind.
+//! All benches in one program, so that kernels, which are generic, are compiled once: `cargo bench -- spmm` runs those
+//! of one kind.
 
 mod attention;
 mod cache;

@@ -95,7 +95,8 @@ int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t
 
 // ---- spmm (Spmm) ------------------------------------------------------------------------------------------------
 uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
-// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes. `positions` and the factors `edge`, `row`, `column` are optional.
+// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes. `positions` and the factors `edge`, `row`, `column` are
+// optional.
 int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
                    const uint32_t* indices, const uint32_t* positions, const void* edge, const void* row,
                    const void* column, const void* x, void* scratch, void* out, bool add, void* stream);
@@ -159,22 +160,24 @@ typedef struct cohop_gat_saved {
 
 uint64_t cohop_attention_segments(uint64_t n_edge);
 // n = 2 * heads + heads * dim
-int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, const void* score_src, const void* score_dst,
-                  void* out, void* max, void* sum, void* stream);
+int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, const void* score_src,
+                  const void* score_dst, void* out, void* max, void* sum, void* stream);
 // n = heads + heads * dim; stats: [n_dst, heads, 4] scalars of scratch memory.
-int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, uint64_t n_dst, const cohop_gat_saved* saved,
-                           void* stats, void* dz, void* dscore_src, void* dscore_dst_own, void* dscore_edge, void* stream);
+int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, uint64_t n_dst,
+                           const cohop_gat_saved* saved, void* stats, void* dz, void* dscore_src, void* dscore_dst_own,
+                           void* dscore_edge, void* stream);
 // n = 2 * heads + heads * dim
-int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst, const void* attention,
-                    void* out, void* max, void* sum, void* stream);
+int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
+                    const void* attention, void* out, void* max, void* sum, void* stream);
 // n = heads + 4 * heads * dim; totals: [segments, heads] scalars of scratch memory.
-int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
-                                          const void* attention, const void* max, const void* sum, const void* dout,
-                                          void* totals, void* dz_dst, void* dattention, void* messages, void* stream);
+int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src,
+                                          const void* z_dst, const void* attention, const void* max, const void* sum,
+                                          const void* dout, void* totals, void* dz_dst, void* dattention,
+                                          void* messages, void* stream);
 // n = heads * dim
-int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src, const void* z_dst,
-                                     const void* attention, const void* dout, const void* messages, void* dz_src,
-                                     void* stream);
+int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src,
+                                     const void* z_dst, const void* attention, const void* dout, const void* messages,
+                                     void* dz_src, void* stream);
 
 // ---- edge_softmax (Attention) -----------------------------------------------------------------------------------
 // n_edge is the length of x over heads. Scratch memory for rows of many entries, by
@@ -183,9 +186,10 @@ uint64_t cohop_edge_softmax_segments(uint64_t n_edge);
 int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, const uint32_t* indptr,
                            const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status, void* stream);
 int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads,
-                                    const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs, void* records,
-                                    void* dx, cohop_status* status, void* stream);
-int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status, void* stream);
+                                    const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs,
+                                    void* records, void* dx, cohop_status* status, void* stream);
+int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
+                                 void* stream);
 
 // ---- head_dot (Attention) ---------------------------------------------------------------------------------------
 int32_t cohop_head_dot(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* x, const void* a,
@@ -266,8 +270,8 @@ int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64
                                        void* dlogits, cohop_status* status, void* stream);
 
 // ---- optimizer (Optimizer) --------------------------------------------------------------------------------------
-// m = beta1 m + rest1 g, v = beta2 v + rest2 g^2, parameter = shrink parameter - rate m / (sqrt(correction2 v) + epsilon)
-// with g = grad + decay parameter.
+// m = beta1 m + rest1 g, v = beta2 v + rest2 g^2, parameter = shrink parameter - rate m / (sqrt(correction2 v) +
+// epsilon) with g = grad + decay parameter.
 typedef struct cohop_adam {
   double decay;
   double shrink;
@@ -368,8 +372,9 @@ int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, uint64_t se
 // repeated: [n_edge]; scratch: cohop_sample_sort_bytes(n_edge).
 uint64_t cohop_sample_sort_bytes(uint64_t n_edge);
 int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
-                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key, uint64_t* sorted,
-                                   uint32_t* order, uint8_t* repeated, void* scratch, uint64_t* edge_id, void* stream);
+                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
+                                   uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
+                                   uint64_t* edge_id, void* stream);
 
 // With replacement. word_offsets: of COHOP_COUNT_WORDS; running: [words], row_sum, row_last: [n].
 int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint64_t* word_offsets, double* running,
@@ -439,9 +444,9 @@ int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_
 // most = min(fanout, n_visits) neighbours. key, sorted: [n_rows, n_visits]; times: [n_rows, n_visits];
 // vertex, visits: [n, most]; counts: [n].
 int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows, uint64_t seed,
-                           uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most, uint64_t* key,
-                           uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex, uint32_t* visits,
-                           uint64_t* counts, cohop_status* status, void* stream);
+                           uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most,
+                           uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
+                           uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream);
 int32_t cohop_sample_walk_neighbors(cohop_dtype scalar, uint64_t n, uint64_t most, const uint32_t* indptr,
                                     const uint32_t* vertex, const uint32_t* visits, uint32_t* source, void* weight,
                                     void* stream);
@@ -471,7 +476,8 @@ int32_t cohop_relabel_find(cohop_graph graph, uint64_t n_dst, const uint32_t* ds
                            void* stream);
 // src: [n_dst + n_new]; indices: [n_edge], may be first.
 int32_t cohop_relabel_finish(uint64_t n_dst, const uint32_t* dst, uint64_t n_edge, const uint32_t* source,
-                             const uint32_t* first, const uint32_t* rank, uint32_t* src, uint32_t* indices, void* stream);
+                             const uint32_t* first, const uint32_t* rank, uint32_t* src, uint32_t* indices,
+                             void* stream);
 
 #ifdef __cplusplus
 }

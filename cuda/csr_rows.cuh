@@ -1,9 +1,9 @@
 // Sums and maxima over the entries of each row of a CSR pattern.
 //
-// A group of lanes takes one row and one tile of columns, a pack of up to 16 bytes a lane, which stays in registers. The
-// lanes load the row's entries coalesced, broadcast them by shuffles, and have IN_FLIGHT rows of the dense operand under
-// way. A warp has one to eight groups; all its lanes make as many steps as its longest row needs, so that every shuffle
-// is one of the whole warp.
+// A group of lanes takes one row and one tile of columns, a pack of up to 16 bytes a lane, which stays in registers.
+// The lanes load the row's entries coalesced, broadcast them by shuffles, and have IN_FLIGHT rows of the dense operand
+// under way. A warp has one to eight groups; all its lanes make as many steps as its longest row needs, so that every
+// shuffle is one of the whole warp.
 //
 // Rows with more entries than `Hubs::degree` would keep one group busy long after all others are done. They are cut
 // into chunks of about `Hubs::chunk` entries that groups of their own take, in the same launch; a second one puts the
@@ -112,8 +112,8 @@ __device__ __forceinline__ void accumulate(const Op& op, const Tiling& tiling, c
   }
 }
 
-/// A group takes one chunk of a hub, if its slot has one, or one row, if it is none. Slots come first: they have more to
-/// do than most rows.
+/// A group takes one chunk of a hub, if its slot has one, or one row, if it is none. Slots come first: they have more
+/// to do than most rows.
 ///
 /// Op has also `finish(row, column, state, is_empty)`: writes a row's result; and `save(slot, column, state)`.
 template <class Op>
@@ -183,7 +183,8 @@ __global__ void __launch_bounds__(BLOCK) csr_hubs_kernel(Op op, Rows rows, Tilin
 template <class Op>
 int32_t launch_csr_rows(const Op& op, const Rows& rows, uint64_t cols, const Hubs& hubs, void* stream) {
   const Tiling tiling(cols / Op::N);
-  COHOP_LAUNCH((csr_rows_kernel<Op>), tiling.blocks(hubs.slots + rows.n_rows), BLOCK, 0, stream, op, rows, tiling, hubs);
+  COHOP_LAUNCH((csr_rows_kernel<Op>), tiling.blocks(hubs.slots + rows.n_rows), BLOCK, 0, stream, op, rows, tiling,
+               hubs);
   if (hubs.slots > 0) {
     COHOP_LAUNCH((csr_hubs_kernel<Op>), tiling.blocks(hubs.slots), BLOCK, 0, stream, op, rows, tiling, hubs);
   }

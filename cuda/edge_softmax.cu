@@ -92,8 +92,8 @@ __device__ __forceinline__ void for_heads(const RowLanes& lanes, Body body) {
 
 /// Total of a head's entries in begin..end that are this lane's turn.
 template <class Op>
-__device__ __forceinline__ typename Op::Total own_total(const Op& op, const RowLanes& lanes, uint64_t head, bool present,
-                                                        uint64_t begin, uint64_t end) {
+__device__ __forceinline__ typename Op::Total own_total(const Op& op, const RowLanes& lanes, uint64_t head,
+                                                        bool present, uint64_t begin, uint64_t end) {
   typename Op::Total total = op.nothing();
   for (uint64_t e = begin + lanes.turn; present && e < end; e += lanes.step) op.add(total, e * lanes.heads + head);
   return total;
@@ -101,7 +101,8 @@ __device__ __forceinline__ typename Op::Total own_total(const Op& op, const RowL
 
 /// `width` lanes take a row.
 template <class Op>
-__global__ void __launch_bounds__(BLOCK) rows_kernel(Rows rows, uint64_t heads, uint32_t width, Op op, cohop_status* status) {
+__global__ void __launch_bounds__(BLOCK) rows_kernel(Rows rows, uint64_t heads, uint32_t width, Op op,
+                                                     cohop_status* status) {
   const RowLanes lanes(heads, width);
   const uint64_t rows_at_once = grid_threads() / width, warp_rows = 32 / width;
   // The rows of a warp start together, so that all of its lanes meet in the shuffles.
@@ -211,7 +212,8 @@ extern "C" {
 uint64_t cohop_edge_softmax_segments(uint64_t n_edge) { return segment_count(n_edge, SOFTMAX_PIECE); }
 
 int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, const uint32_t* indptr,
-                           const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status, void* stream) {
+                           const void* x, uint32_t* hubs, void* records, void* out, cohop_status* status,
+                           void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     const Rows rows = {indptr, n_rows, n_edge, 0, SOFTMAX_PIECE, segment_count(n_edge, SOFTMAX_PIECE), hubs};
@@ -221,8 +223,8 @@ int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge,
 }
 
 int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads,
-                                    const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs, void* records,
-                                    void* dx, cohop_status* status, void* stream) {
+                                    const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs,
+                                    void* records, void* dx, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     const Rows rows = {indptr, n_rows, n_edge, 0, SOFTMAX_PIECE, segment_count(n_edge, SOFTMAX_PIECE), hubs};
@@ -231,7 +233,8 @@ int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_
   });)
 }
 
-int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status, void* stream) {
+int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
+                                 void* stream) {
   COHOP_LAUNCHER(
     if (n == 0) return 0;
     COHOP_LAUNCH(invert_permutation_kernel, grid_for(n), BLOCK, 0, stream, n, permutation, out, status);

@@ -7,7 +7,8 @@ namespace {
 
 /// out[i] = map(i, x at i, out at i), N elements at a time.
 template <int N, class S, class Map>
-__global__ void __launch_bounds__(BLOCK) map_kernel(uint64_t n, const S* __restrict__ x, S* out, bool reads_out, Map map) {
+__global__ void __launch_bounds__(BLOCK) map_kernel(uint64_t n, const S* __restrict__ x, S* out, bool reads_out,
+                                                    Map map) {
   for (uint64_t i = grid_thread() * N; i < n; i += grid_threads() * N) {
     const Pack<S, N> in = load<N>(x + i);
     Pack<S, N> values = {};
@@ -94,14 +95,16 @@ struct ActivateBackward {
 /// One Philox block for four columns.
 template <class S>
 __global__ void __launch_bounds__(BLOCK) dropout_kernel(uint64_t rows, uint64_t cols, uint32_t threshold, S factor,
-                                                        uint64_t seed, uint64_t stream, const uint32_t* __restrict__ row_ids,
-                                                        const S* __restrict__ x, S* __restrict__ out) {
+                                                        uint64_t seed, uint64_t stream,
+                                                        const uint32_t* __restrict__ row_ids, const S* __restrict__ x,
+                                                        S* __restrict__ out) {
   const uint64_t per_row = (cols + 3) / 4;
   for (uint64_t i = grid_thread(); i < rows * per_row; i += grid_threads()) {
     const uint64_t row = i / per_row, column = i % per_row * 4;
     const uint32_t id = row_ids ? row_ids[row] : static_cast<uint32_t>(row);
-    const Words words = philox({{id, static_cast<uint32_t>(column / 4), static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)}},
-                               static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+    const Words counter = {{id, static_cast<uint32_t>(column / 4), static_cast<uint32_t>(stream),
+                            static_cast<uint32_t>(stream >> 32)}};
+    const Words words = philox(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
     const uint64_t at = row * cols + column;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -112,7 +115,8 @@ __global__ void __launch_bounds__(BLOCK) dropout_kernel(uint64_t rows, uint64_t 
 
 template <class S>
 __global__ void __launch_bounds__(BLOCK) copy_columns_kernel(uint64_t rows, uint64_t n_columns, const S* __restrict__ x,
-                                                             uint64_t x_cols, S* __restrict__ out, uint64_t out_cols, bool add) {
+                                                             uint64_t x_cols, S* __restrict__ out, uint64_t out_cols,
+                                                             bool add) {
   for (uint64_t i = grid_thread(); i < rows * n_columns; i += grid_threads()) {
     const uint64_t row = i / n_columns, column = i % n_columns;
     write(out[row * out_cols + column], x[row * x_cols + column], add);
@@ -157,7 +161,8 @@ int32_t cohop_scale(cohop_dtype scalar, uint64_t n, double alpha, const void* x,
   });)
 }
 
-int32_t cohop_multiply(cohop_dtype scalar, uint64_t n, const void* x, const void* y, void* out, bool add, void* stream) {
+int32_t cohop_multiply(cohop_dtype scalar, uint64_t n, const void* x, const void* y, void* out, bool add,
+                       void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     const Multiply<S> map = {static_cast<const S*>(y), add};
@@ -212,8 +217,8 @@ int32_t cohop_dropout(cohop_dtype scalar, uint64_t rows, uint64_t cols, uint32_t
     if (rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      COHOP_LAUNCH((dropout_kernel<S>), grid_for(rows * ((cols + 3) / 4)), BLOCK, 0, stream, rows, cols, threshold, S(factor),
-                   seed, stream_number, row_ids, static_cast<const S*>(x), static_cast<S*>(out));
+      COHOP_LAUNCH((dropout_kernel<S>), grid_for(rows * ((cols + 3) / 4)), BLOCK, 0, stream, rows, cols, threshold,
+                   S(factor), seed, stream_number, row_ids, static_cast<const S*>(x), static_cast<S*>(out));
       return cohop_last_error();
     });)
 }

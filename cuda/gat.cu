@@ -156,16 +156,16 @@ extern "C" {
 
 uint64_t cohop_attention_segments(uint64_t n_edge) { return segment_count(n_edge, PIECE); }
 
-int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, const void* score_src, const void* score_dst,
-                  void* out, void* max, void* sum, void* stream) {
+int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, const void* score_src,
+                  const void* score_dst, void* out, void* max, void* sum, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     return with_tile<S>(a->dim, [&](auto tile) {
       using T = decltype(tile);
       const Messages<S> messages = messages_of<S>(*a, false);
       const HeadLayout layout = head_layout<T>(a->heads, a->dim);
-      const WeightedSum<S> to = {static_cast<S*>(out), static_cast<S*>(max), static_cast<S*>(sum), static_cast<S*>(a->records),
-                                 a->heads, a->dim, messages.scale};
+      const WeightedSum<S> to = {static_cast<S*>(out), static_cast<S*>(max), static_cast<S*>(sum),
+                                 static_cast<S*>(a->records), a->heads, a->dim, messages.scale};
       const GatForward<T, S> op = {messages, layout, static_cast<const S*>(z), static_cast<const S*>(score_src),
                                    static_cast<const S*>(score_dst), to};
       return launch_weighted_sum(messages.rows, layout, op, to, stream);
@@ -173,8 +173,9 @@ int32_t cohop_gat(cohop_dtype scalar, const cohop_messages* a, const void* z, co
   });)
 }
 
-int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, uint64_t n_dst, const cohop_gat_saved* saved,
-                           void* stats, void* dz, void* dscore_src, void* dscore_dst_own, void* dscore_edge, void* stream) {
+int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, uint64_t n_dst,
+                           const cohop_gat_saved* saved, void* stats, void* dz, void* dscore_src, void* dscore_dst_own,
+                           void* dscore_edge, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     const S* dout = static_cast<const S*>(saved->dout);
@@ -183,15 +184,16 @@ int32_t cohop_gat_backward(cohop_dtype scalar, const cohop_messages* transpose, 
       const Messages<S> messages = messages_of<S>(*transpose, true);
       const HeadLayout layout = head_layout<T>(transpose->heads, transpose->dim);
       const StatsWriter<S> writer = {static_cast<const S*>(saved->score_dst), static_cast<const S*>(saved->max),
-                                     static_cast<const S*>(saved->sum), static_cast<S*>(dscore_dst_own), static_cast<S*>(stats),
-                                     messages.rows.n_own == 0};
+                                     static_cast<const S*>(saved->sum), static_cast<S*>(dscore_dst_own),
+                                     static_cast<S*>(stats), messages.rows.n_own == 0};
       const S* out = static_cast<const S*>(saved->out);
       if (const int32_t code = launch_row_dots<T, true>(layout, n_dst, dout, out, writer, stream)) return code;
-      const GatBackward<T, S> op = {messages, layout, static_cast<const S*>(saved->z), static_cast<const S*>(saved->score_src),
-                                    static_cast<const S*>(stats), dout, static_cast<S*>(dz), static_cast<S*>(dscore_src),
-                                    static_cast<S*>(dscore_dst_own), static_cast<S*>(dscore_edge),
-                                    static_cast<S*>(transpose->records)};
-      if (const int32_t code = launch_pieces(messages.rows, messages.rows.n_rows, layout.groups, op, stream)) return code;
+      const GatBackward<T, S> op = {messages, layout, static_cast<const S*>(saved->z),
+                                    static_cast<const S*>(saved->score_src), static_cast<const S*>(stats), dout,
+                                    static_cast<S*>(dz), static_cast<S*>(dscore_src), static_cast<S*>(dscore_dst_own),
+                                    static_cast<S*>(dscore_edge), static_cast<S*>(transpose->records)};
+      if (const int32_t code = launch_pieces(messages.rows, messages.rows.n_rows, layout.groups, op, stream))
+        return code;
       return launch_merge(messages.rows, layout.heads + layout.heads * layout.dim, op, stream);
     }, saved->z, saved->out, dout, dz);
   });)

@@ -42,16 +42,16 @@ using namespace cohop;
 
 extern "C" {
 
-int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst, const void* attention,
-                    void* out, void* max, void* sum, void* stream) {
+int32_t cohop_gatv2(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
+                    const void* attention, void* out, void* max, void* sum, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     return with_tile<S>(a->dim, [&](auto tile) {
       using T = decltype(tile);
       const Messages<S> messages = messages_of<S>(*a, false);
       const HeadLayout layout = head_layout<T>(a->heads, a->dim);
-      const WeightedSum<S> to = {static_cast<S*>(out), static_cast<S*>(max), static_cast<S*>(sum), static_cast<S*>(a->records),
-                                 a->heads, a->dim, messages.scale};
+      const WeightedSum<S> to = {static_cast<S*>(out), static_cast<S*>(max), static_cast<S*>(sum),
+                                 static_cast<S*>(a->records), a->heads, a->dim, messages.scale};
       const Gatv2Forward<T, S> op = {messages, layout, static_cast<const S*>(z_src), static_cast<const S*>(z_dst),
                                      static_cast<const S*>(attention), to};
       return launch_weighted_sum(messages.rows, layout, op, to, stream);

@@ -186,7 +186,8 @@ struct Sources {
         gather<T>(lane, batch, z_dst, chunk, z);
         S weight = 0, g = 0;
         if (batch.present() && lane.has_head) {
-          const uint64_t i = batch.message < piece.own ? messages.rows.n_edge + piece.row : edge[messages.entry(piece, batch.message)];
+          const uint64_t i = batch.message < piece.own ? messages.rows.n_edge + piece.row
+                                                       : edge[messages.entry(piece, batch.message)];
           weight = factors[i * 2 * layout.heads + lane.head];
           g = factors[i * 2 * layout.heads + layout.heads + lane.head];
         }
@@ -203,7 +204,8 @@ struct Sources {
       for (int k = 0; k < T::COLUMNS; k++) sums[k] = lane.sum_parts(sums[k] + vector[k] * through_scores[k]);
       if (lane.part != 0) continue;
       if (piece.record != WHOLE) {
-        lane.store_unaligned<T>(records + (uint64_t(piece.record) * layout.heads + lane.head) * layout.dim, chunk, sums);
+        lane.store_unaligned<T>(records + (uint64_t(piece.record) * layout.heads + lane.head) * layout.dim, chunk,
+                                sums);
       } else {
         lane.store_columns<T>(dz + (uint64_t(piece.row) * layout.heads + lane.head) * layout.dim, chunk, sums);
       }
@@ -230,19 +232,22 @@ using namespace cohop;
 
 extern "C" {
 
-int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src, const void* z_dst,
-                                          const void* attention, const void* max, const void* sum, const void* dout,
-                                          void* totals, void* dz_dst, void* dattention, void* messages, void* stream) {
+int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messages* a, const void* z_src,
+                                          const void* z_dst, const void* attention, const void* max, const void* sum,
+                                          const void* dout, void* totals, void* dz_dst, void* dattention,
+                                          void* messages, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     return with_tile<S>(a->dim, [&](auto tile) {
       using T = decltype(tile);
       const HeadLayout layout = head_layout<T>(a->heads, a->dim);
       Rows rows = messages_of<S>(*a, false).rows;
-      const Destinations<T, S> op = {messages_of<S>(*a, false), layout, static_cast<const S*>(z_src), static_cast<const S*>(z_dst),
-                                     static_cast<const S*>(attention), static_cast<const S*>(max), static_cast<const S*>(sum),
+      const Destinations<T, S> op = {messages_of<S>(*a, false), layout, static_cast<const S*>(z_src),
+                                     static_cast<const S*>(z_dst), static_cast<const S*>(attention),
+                                     static_cast<const S*>(max), static_cast<const S*>(sum),
                                      static_cast<const S*>(dout), static_cast<S*>(totals), static_cast<S*>(dz_dst),
-                                     static_cast<S*>(dattention), static_cast<S*>(messages), static_cast<S*>(a->records)};
+                                     static_cast<S*>(dattention), static_cast<S*>(messages),
+                                     static_cast<S*>(a->records)};
       if (const int32_t code = launch_pieces(rows, rows.n_rows, layout.groups, op, stream)) return code;
       if (const int32_t code = launch_merge(rows, a->heads * (a->dim > 0 ? a->dim : 1), op, stream)) return code;
       rows.hubs = nullptr;
@@ -251,18 +256,19 @@ int32_t cohop_gatv2_backward_destinations(cohop_dtype scalar, const cohop_messag
   });)
 }
 
-int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src, const void* z_dst,
-                                     const void* attention, const void* dout, const void* messages, void* dz_src,
-                                     void* stream) {
+int32_t cohop_gatv2_backward_sources(cohop_dtype scalar, const cohop_messages* transpose, const void* z_src,
+                                     const void* z_dst, const void* attention, const void* dout, const void* messages,
+                                     void* dz_src, void* stream) {
   COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
     using S = decltype(zero);
     return with_tile<S>(transpose->dim, [&](auto tile) {
       using T = decltype(tile);
       const HeadLayout layout = head_layout<T>(transpose->heads, transpose->dim);
       const Messages<S> walked = messages_of<S>(*transpose, true);
-      const Sources<T, S> op = {walked, layout, transpose->edge, static_cast<const S*>(z_src), static_cast<const S*>(z_dst),
-                                static_cast<const S*>(attention), static_cast<const S*>(dout), static_cast<const S*>(messages),
-                                static_cast<S*>(dz_src), static_cast<S*>(transpose->records)};
+      const Sources<T, S> op = {walked, layout, transpose->edge, static_cast<const S*>(z_src),
+                                static_cast<const S*>(z_dst), static_cast<const S*>(attention),
+                                static_cast<const S*>(dout), static_cast<const S*>(messages), static_cast<S*>(dz_src),
+                                static_cast<S*>(transpose->records)};
       if (const int32_t code = launch_pieces(walked.rows, walked.rows.n_rows, layout.groups, op, stream)) return code;
       return launch_merge(walked.rows, transpose->heads * transpose->dim, op, stream);
     }, z_src, z_dst, attention, dout, dz_src);

@@ -48,8 +48,8 @@ constexpr unsigned FULL = 0xffffffffu;
 /// Threads of a block, unless a kernel says otherwise.
 constexpr int BLOCK = 256;
 
-/// The most blocks of a loop over more than a grid has threads for: enough to fill any device, few enough to start fast.
-/// On the emulator so few that tests come to the second round of such loops.
+/// The most blocks of a loop over more than a grid has threads for: enough to fill any device, few enough to start
+/// fast. On the emulator so few that tests come to the second round of such loops.
 #if defined(__CUDACC__)
 constexpr uint64_t MAX_BLOCKS = 16384;
 #else
@@ -66,7 +66,9 @@ inline unsigned grid_for(uint64_t n, unsigned block = BLOCK) {
 inline unsigned grid_of(uint64_t blocks) { return static_cast<unsigned>(blocks < 0xffffffffu ? blocks : 0xffffffffu); }
 
 /// Position and step of a thread in a grid-stride loop.
-__device__ __forceinline__ uint64_t grid_thread() { return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ __forceinline__ uint64_t grid_thread() {
+  return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
 __device__ __forceinline__ uint64_t grid_threads() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
 
 /// Calls body(0.0f) or body(0.0): the scalar that a device computes in.

@@ -15,9 +15,9 @@ struct DotWriter {
 
 /// dx[i, h, :] (= | +=) dout[i, h] · a[h, :]: a thread keeps its N columns, and goes down the rows.
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) spread_kernel(uint64_t rows, uint64_t heads, uint64_t dim, uint64_t rows_at_once,
-                                                       const S* __restrict__ a, const S* __restrict__ dout,
-                                                       S* __restrict__ dx, bool add) {
+__global__ void __launch_bounds__(BLOCK) spread_kernel(uint64_t rows, uint64_t heads, uint64_t dim,
+                                                       uint64_t rows_at_once, const S* __restrict__ a,
+                                                       const S* __restrict__ dout, S* __restrict__ dx, bool add) {
   const uint64_t width = heads * dim, packs = width / N;
   const uint64_t column = grid_thread() % packs * N, head = column / dim;
   const uint64_t first = grid_thread() / packs;
@@ -49,7 +49,8 @@ int32_t launch_spread(uint64_t rows, uint64_t heads, uint64_t dim, const S* a, c
 /// columns, its warps take turns at the rows.
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) sum_kernel(uint64_t rows, uint64_t rows_per_part, uint64_t heads, uint64_t dim,
-                                                    const S* __restrict__ x, const S* __restrict__ factor, S* __restrict__ out) {
+                                                    const S* __restrict__ x, const S* __restrict__ factor,
+                                                    S* __restrict__ out) {
   constexpr int WARPS = BLOCK / 32;
   COHOP_SHARED(S, sums, [WARPS][32 * N]);
   const uint64_t width = heads * dim, part = blockIdx.y;
@@ -82,10 +83,10 @@ int32_t launch_sum(uint64_t rows, uint64_t heads, uint64_t dim, const S* x, cons
                    void* stream) {
   const uint64_t parts = cohop_head_dot_parts(rows), per_part = (rows + parts - 1) / parts;
   const unsigned columns = static_cast<unsigned>((heads * dim + 32 * N - 1) / (32 * N));
-  COHOP_LAUNCH((sum_kernel<N, S>), dim3(columns, static_cast<unsigned>(parts)), BLOCK, 0, stream, rows, per_part, heads, dim, x, dout,
-               scratch);
-  COHOP_LAUNCH((sum_kernel<N, S>), dim3(columns), BLOCK, 0, stream, parts, parts, heads, dim, static_cast<const S*>(scratch),
-               static_cast<const S*>(nullptr), da);
+  COHOP_LAUNCH((sum_kernel<N, S>), dim3(columns, static_cast<unsigned>(parts)), BLOCK, 0, stream, rows, per_part,
+               heads, dim, x, dout, scratch);
+  COHOP_LAUNCH((sum_kernel<N, S>), dim3(columns), BLOCK, 0, stream, parts, parts, heads, dim,
+               static_cast<const S*>(scratch), static_cast<const S*>(nullptr), da);
   return cohop_last_error();
 }
 
@@ -102,8 +103,8 @@ int32_t cohop_head_dot(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64
     using S = decltype(zero);
     return with_tile<S>(dim, [&](auto tile) {
       using T = decltype(tile);
-      return launch_row_dots<T, false>(head_layout<T>(heads, dim), rows, static_cast<const S*>(x), static_cast<const S*>(a),
-                                       DotWriter<S>{static_cast<S*>(out)}, stream);
+      return launch_row_dots<T, false>(head_layout<T>(heads, dim), rows, static_cast<const S*>(x),
+                                       static_cast<const S*>(a), DotWriter<S>{static_cast<S*>(out)}, stream);
     }, x, a);
   });)
 }

@@ -6,8 +6,9 @@ namespace cohop {
 
 /// `receive(i · heads + h, dot)` for each of n rows and each head; MATRIX: whether `y` has as many rows as `x`.
 template <class T, bool MATRIX, class S, class Receive>
-__global__ void __launch_bounds__(ATTENTION_BLOCK) row_dots_kernel(HeadLayout layout, uint64_t n, const S* __restrict__ x,
-                                                                   const S* __restrict__ y, Receive receive) {
+__global__ void __launch_bounds__(ATTENTION_BLOCK) row_dots_kernel(HeadLayout layout, uint64_t n,
+                                                                   const S* __restrict__ x, const S* __restrict__ y,
+                                                                   Receive receive) {
   const uint64_t batch = layout.steps * layout.parts, tasks = (n + batch - 1) / batch * layout.groups;
   for (uint64_t task = grid_thread() / 32; task < tasks; task += grid_threads() / 32) {
     const Lane lane(layout, static_cast<uint32_t>(task % layout.groups));
@@ -41,8 +42,8 @@ int32_t launch_row_dots(const HeadLayout& layout, uint64_t n, const S* x, const 
                         void* stream) {
   const uint64_t batch = layout.steps * layout.parts, tasks = (n + batch - 1) / batch * layout.groups;
   if (tasks == 0) return 0;
-  COHOP_LAUNCH((row_dots_kernel<T, MATRIX, S, Receive>), grid_for(tasks * 32, ATTENTION_BLOCK), ATTENTION_BLOCK, 0, stream,
-               layout, n, x, y, receive);
+  COHOP_LAUNCH((row_dots_kernel<T, MATRIX, S, Receive>), grid_for(tasks * 32, ATTENTION_BLOCK), ATTENTION_BLOCK, 0,
+               stream, layout, n, x, y, receive);
   return cohop_last_error();
 }
 

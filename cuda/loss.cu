@@ -1,5 +1,5 @@
-// Log-softmax and negative log-likelihood: WIDTH lanes, by the number of classes, have a row. Forward a row is read twice,
-// from the first cache the second time, and nothing of its size is written; bound by memory.
+// Log-softmax and negative log-likelihood: WIDTH lanes, by the number of classes, have a row. Forward a row is read
+// twice, from the first cache the second time, and nothing of its size is written; bound by memory.
 #include <type_traits>
 
 #include "scalar.cuh"
@@ -18,8 +18,8 @@ __device__ __forceinline__ bool is_class(int32_t label, uint64_t row, uint64_t n
   return false;
 }
 
-/// lse[row] and loss[row]; N classes are loaded at a time. All lanes of a warp go through the shuffles, those beyond the
-/// last row with no classes.
+/// lse[row] and loss[row]; N classes are loaded at a time. All lanes of a warp go through the shuffles, those beyond
+/// the last row with no classes.
 template <int WIDTH, int N, class S>
 __global__ void __launch_bounds__(BLOCK) log_softmax_nll_kernel(uint64_t rows, uint64_t n_class,
                                                                 const S* __restrict__ logits,

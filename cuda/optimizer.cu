@@ -11,7 +11,8 @@ struct Adam {
 
   explicit Adam(const cohop_adam& step)
       : decay(S(step.decay)), shrink(S(step.shrink)), epsilon(S(step.epsilon)), beta1(S(step.beta1)),
-        rest1(S(step.rest1)), beta2(S(step.beta2)), rest2(S(step.rest2)), rate(S(step.rate)), correction2(S(step.correction2)) {}
+        rest1(S(step.rest1)), beta2(S(step.beta2)), rest2(S(step.rest2)), rate(S(step.rate)),
+        correction2(S(step.correction2)) {}
 
   /// The same for dense steps and for rows, so that both give the same bits.
   template <int N>

@@ -72,7 +72,8 @@ int32_t cohop_dot(cohop_dtype scalar, uint64_t n, const void* x, const void* y, 
       COHOP_LAUNCH((dot_kernel<S>), static_cast<unsigned>(parts), BLOCK, 0, stream, n, static_cast<const S*>(x),
                    static_cast<const S*>(y), scratch);
     }
-    COHOP_LAUNCH((dot_total_kernel<S>), 1, BLOCK, 0, stream, parts, static_cast<const double*>(scratch), static_cast<S*>(out));
+    COHOP_LAUNCH((dot_total_kernel<S>), 1, BLOCK, 0, stream, parts, static_cast<const double*>(scratch),
+                 static_cast<S*>(out));
     return cohop_last_error();
   });)
 }

@@ -13,7 +13,8 @@ __global__ void __launch_bounds__(BLOCK) clear_kernel(Table table) {
   for (uint64_t i = grid_thread(); i < table.n_slots; i += grid_threads()) table.slot[i] = EMPTY;
 }
 
-__global__ void __launch_bounds__(BLOCK) insert_destinations_kernel(uint64_t n_dst, const uint32_t* __restrict__ dst, Table table) {
+__global__ void __launch_bounds__(BLOCK) insert_destinations_kernel(uint64_t n_dst, const uint32_t* __restrict__ dst,
+                                                                    Table table) {
   for (uint64_t i = grid_thread(); i < n_dst; i += grid_threads()) table.insert(dst[i], static_cast<uint32_t>(i));
 }
 
@@ -38,8 +39,9 @@ __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph
 }
 
 /// first[e] = the position at which the edge's source comes first; is_new[e] = whether that is here.
-__global__ void __launch_bounds__(BLOCK) find_kernel(uint64_t n_dst, uint64_t n_edge, const uint32_t* __restrict__ source,
-                                                     Table table, uint32_t* __restrict__ first, uint32_t* __restrict__ is_new) {
+__global__ void __launch_bounds__(BLOCK) find_kernel(uint64_t n_dst, uint64_t n_edge,
+                                                     const uint32_t* __restrict__ source, Table table,
+                                                     uint32_t* __restrict__ first, uint32_t* __restrict__ is_new) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint32_t position = source[e] == NONE ? 0 : table.find(source[e]);
     first[e] = position;
@@ -50,10 +52,10 @@ __global__ void __launch_bounds__(BLOCK) find_kernel(uint64_t n_dst, uint64_t n_
 __global__ void total_kernel(const uint32_t* last, uint64_t* total) { *total = *last; }
 
 /// Destinations, and an edge a thread.
-__global__ void __launch_bounds__(BLOCK) finish_kernel(uint64_t n_dst, const uint32_t* __restrict__ dst, uint64_t n_edge,
-                                                       const uint32_t* __restrict__ source, const uint32_t* first,
-                                                       const uint32_t* __restrict__ rank, uint32_t* __restrict__ src,
-                                                       uint32_t* indices) {
+__global__ void __launch_bounds__(BLOCK) finish_kernel(uint64_t n_dst, const uint32_t* __restrict__ dst,
+                                                       uint64_t n_edge, const uint32_t* __restrict__ source,
+                                                       const uint32_t* first, const uint32_t* __restrict__ rank,
+                                                       uint32_t* __restrict__ src, uint32_t* indices) {
   for (uint64_t i = grid_thread(); i < n_dst + n_edge; i += grid_threads()) {
     if (i < n_dst) {
       src[i] = dst[i];
@@ -86,7 +88,8 @@ int32_t cohop_relabel_find(cohop_graph graph, uint64_t n_dst, const uint32_t* ds
     const unsigned grid = grid_for(n_edge);
     COHOP_LAUNCH(clear_kernel, grid_for(n_slots), BLOCK, 0, stream, table);
     COHOP_LAUNCH(insert_destinations_kernel, grid_for(n_dst), BLOCK, 0, stream, n_dst, dst, table);
-    COHOP_LAUNCH(insert_sources_kernel, grid, BLOCK, 0, stream, graph, n_dst, n_edge, edge_id, source, edge_type, table, status);
+    COHOP_LAUNCH(insert_sources_kernel, grid, BLOCK, 0, stream, graph, n_dst, n_edge, edge_id, source, edge_type,
+                 table, status);
     COHOP_LAUNCH(find_kernel, grid, BLOCK, 0, stream, n_dst, n_edge, source, table, first, rank + 1);
     const int32_t code = exclusive_scan<uint32_t>(n_edge, rank + 1, rank, scratch, stream);
     if (code != 0) return code;
@@ -95,10 +98,12 @@ int32_t cohop_relabel_find(cohop_graph graph, uint64_t n_dst, const uint32_t* ds
 }
 
 int32_t cohop_relabel_finish(uint64_t n_dst, const uint32_t* dst, uint64_t n_edge, const uint32_t* source,
-                             const uint32_t* first, const uint32_t* rank, uint32_t* src, uint32_t* indices, void* stream) {
+                             const uint32_t* first, const uint32_t* rank, uint32_t* src, uint32_t* indices,
+                             void* stream) {
   COHOP_LAUNCHER(
     if (n_dst + n_edge == 0) return 0;
-    COHOP_LAUNCH(finish_kernel, grid_for(n_dst + n_edge), BLOCK, 0, stream, n_dst, dst, n_edge, source, first, rank, src, indices);
+    COHOP_LAUNCH(finish_kernel, grid_for(n_dst + n_edge), BLOCK, 0, stream, n_dst, dst, n_edge, source, first, rank,
+                 src, indices);
     return cohop_last_error();)
 }
 

@@ -1,5 +1,5 @@
-// Groups the edges of a block by relation and row, in both directions: stable sorts, then a prefix sum over the edges at
-// which a group begins. The host learns the number of groups in between.
+// Groups the edges of a block by relation and row, in both directions: stable sorts, then a prefix sum over the edges
+// at which a group begins. The host learns the number of groups in between.
 #include "csr_rows.cuh"
 #include "scan.h"
 #include "sort.h"

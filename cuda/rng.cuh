@@ -116,10 +116,12 @@ __device__ inline double ln(double x) {
 /// e to a power of at most 709; 0 below -708.
 __device__ inline double exp_of(double x) {
   if (x < -708.0) return 0.0;
-  const double n = static_cast<double>(static_cast<int64_t>(x * 1.44269504088896340735992468100189214 + (x < 0.0 ? -0.5 : 0.5)));
+  const double half = x < 0.0 ? -0.5 : 0.5;
+  const double n = static_cast<double>(static_cast<int64_t>(x * 1.44269504088896340735992468100189214 + half));
   const double r = (x - n * 6.931471803691238e-1) - n * 1.9082149292705877e-10;
-  const double series = horner(r, 1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0,
-                               1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5);
+  const double series = horner(r, 1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
+                               1.0 / 362880.0, 1.0 / 40320.0, 1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0,
+                               1.0 / 6.0, 0.5);
   const double power = 1.0 + (r + r * r * series);
   return power * from_bits(static_cast<uint64_t>(static_cast<int64_t>(n) + 1023) << 52);
 }
@@ -149,10 +151,12 @@ __device__ inline double normal_quantile(double p) {
   const double q = p - 0.5;
   if ((q < 0.0 ? -q : q) <= 0.425) {
     const double r = 0.180625 - q * q;
-    const double numerator = horner(r, 2.5090809287301226e3, 3.343057558358813e4, 6.726577092700870e4, 4.592195393154987e4,
-                                    1.373169376550946e4, 1.9715909503065513e3, 1.3314166789178438e2, 3.3871328727963665);
-    const double denominator = horner(r, 5.226495278852854e3, 2.8729085735721943e4, 3.930789580009271e4, 2.121379430158660e4,
-                                      5.394196021424751e3, 6.871870074920579e2, 4.231333070160091e1, 1.0);
+    const double numerator = horner(r, 2.5090809287301226e3, 3.343057558358813e4, 6.726577092700870e4,
+                                    4.592195393154987e4, 1.373169376550946e4, 1.9715909503065513e3,
+                                    1.3314166789178438e2, 3.3871328727963665);
+    const double denominator = horner(r, 5.226495278852854e3, 2.8729085735721943e4, 3.930789580009271e4,
+                                      2.121379430158660e4, 5.394196021424751e3, 6.871870074920579e2,
+                                      4.231333070160091e1, 1.0);
     return q * numerator / denominator;
   }
   double r = sqrt(-ln(q < 0.0 ? p : 1.0 - p));

@@ -4,8 +4,9 @@
 namespace cohop {
 namespace {
 
-__global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_draw draw, cohop_variates variates, uint64_t stream, uint64_t n,
-                                                     const uint64_t* __restrict__ parameter, uint64_t* __restrict__ out) {
+__global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_draw draw, cohop_variates variates, uint64_t stream,
+                                                     uint64_t n, const uint64_t* __restrict__ parameter,
+                                                     uint64_t* __restrict__ out) {
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
     const uint64_t p = parameter[i];
     uint64_t result = 0;

@@ -101,7 +101,8 @@ __device__ double scale_of(const Row& row, const Candidates& candidates, const d
 }
 
 /// A warp a row, hubs too: the sums that decide run along the row.
-__global__ void __launch_bounds__(BLOCK) solve_kernel(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor) {
+__global__ void __launch_bounds__(BLOCK) solve_kernel(cohop_graph graph, cohop_rows rows, uint64_t fanout,
+                                                      cohop_labor labor) {
   COHOP_SHARED(OrderedMemory, memories, [BLOCK / 32]);
   OrderedMemory& memory = memories[threadIdx.x / 32];
   const uint32_t lane = threadIdx.x % 32;
@@ -235,8 +236,8 @@ int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_
     if (rows.n == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      COHOP_LAUNCH((weights_kernel<S>), grid_for(rows.n * 32), BLOCK, 0, stream, rows, fanout, Planned{graph, labor}, indptr,
-                   edge_id, static_cast<S*>(weight));
+      COHOP_LAUNCH((weights_kernel<S>), grid_for(rows.n * 32), BLOCK, 0, stream, rows, fanout, Planned{graph, labor},
+                   indptr, edge_id, static_cast<S*>(weight));
       return cohop_last_error();
     });)
 }

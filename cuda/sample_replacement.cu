@@ -38,11 +38,14 @@ __global__ void __launch_bounds__(BLOCK) running_sums_kernel(cohop_graph graph, 
 }
 
 /// A thread a draw.
-__global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_rows rows, const uint32_t* __restrict__ indptr,
-                                                      uint64_t n_edge, uint64_t seed, uint64_t stream,
+__global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_rows rows,
+                                                      const uint32_t* __restrict__ indptr, uint64_t n_edge,
+                                                      uint64_t seed, uint64_t stream,
                                                       const uint64_t* __restrict__ word_offsets,
-                                                      const double* __restrict__ running, const double* __restrict__ row_sum,
-                                                      const uint32_t* __restrict__ row_last, uint64_t* __restrict__ edge_id) {
+                                                      const double* __restrict__ running,
+                                                      const double* __restrict__ row_sum,
+                                                      const uint32_t* __restrict__ row_last,
+                                                      uint64_t* __restrict__ edge_id) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e), start = rows.start[row];
     const uint64_t counter = rows.vertex[row] | (e - indptr[row]) << 32;
@@ -68,7 +71,8 @@ __global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_r
 }
 
 /// A warp a row of at most 32 edges: each goes where as many smaller ones, or equal ones before it, are.
-__global__ void __launch_bounds__(BLOCK) sort_rows_kernel(uint64_t n, const uint32_t* __restrict__ indptr, uint64_t* edge_id) {
+__global__ void __launch_bounds__(BLOCK) sort_rows_kernel(uint64_t n, const uint32_t* __restrict__ indptr,
+                                                          uint64_t* edge_id) {
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t row = grid_thread() / 32; row < n; row += grid_threads() / 32) {
     const uint32_t length = indptr[row + 1] - indptr[row];
@@ -85,9 +89,9 @@ __global__ void __launch_bounds__(BLOCK) sort_rows_kernel(uint64_t n, const uint
 }
 
 /// A thread an edge. In a row's edges only the place is sorted, so that fewer bits are.
-__global__ void __launch_bounds__(BLOCK) keys_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr, uint64_t n_edge,
-                                                     uint32_t place_bits, const uint64_t* __restrict__ edge_id,
-                                                     uint64_t* __restrict__ key) {
+__global__ void __launch_bounds__(BLOCK) keys_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
+                                                     uint64_t n_edge, uint32_t place_bits,
+                                                     const uint64_t* __restrict__ edge_id, uint64_t* __restrict__ key) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e);
     key[e] = row << place_bits | (edge_id[e] - rows.start[row]);
@@ -96,13 +100,14 @@ __global__ void __launch_bounds__(BLOCK) keys_kernel(cohop_rows rows, const uint
 
 /// A team counts the edges of positive weight; finite weights that are not negative have a sum of 0 only if all are 0.
 template <int THREADS>
-__global__ void __launch_bounds__(BLOCK) count_weighted_kernel(cohop_graph graph, cohop_rows rows, uint64_t fanout, bool draws,
-                                                               uint64_t* __restrict__ counts) {
+__global__ void __launch_bounds__(BLOCK) count_weighted_kernel(cohop_graph graph, cohop_rows rows, uint64_t fanout,
+                                                               bool draws, uint64_t* __restrict__ counts) {
   COHOP_SHARED(unsigned, part, [2 * (BLOCK / 32)]);
   Team<THREADS> team(part);
   for_rows<THREADS>(rows, [&](const Row& row) {
     uint32_t own = 0;
-    for (uint32_t place = team.rank(); place < row.degree; place += THREADS) own += graph.edge_weight[row.start + place] > 0.0f;
+    for (uint32_t place = team.rank(); place < row.degree; place += THREADS)
+      own += graph.edge_weight[row.start + place] > 0.0f;
     const uint64_t positive = team.sum(own);
     if (team.rank() == 0) counts[row.number] = positive == 0 || (!draws && positive < fanout) ? positive : fanout;
   });
@@ -121,8 +126,10 @@ int32_t cohop_sample_count_weighted(cohop_graph graph, cohop_rows rows, uint64_t
     if (rows.n == 0) return 0;
     constexpr uint64_t TOO_MANY = uint64_t(1) << 32;
     if (fanout > TOO_MANY) fanout = TOO_MANY;
-    COHOP_LAUNCH((count_weighted_kernel<32>), grid_of_teams<32>(rows.n), BLOCK, 0, stream, graph, rows, fanout, draws, counts);
-    COHOP_LAUNCH((count_weighted_kernel<BLOCK>), grid_of_teams<BLOCK>(rows.n), BLOCK, 0, stream, graph, rows, fanout, draws, counts);
+    COHOP_LAUNCH((count_weighted_kernel<32>), grid_of_teams<32>(rows.n), BLOCK, 0, stream, graph, rows, fanout, draws,
+                 counts);
+    COHOP_LAUNCH((count_weighted_kernel<BLOCK>), grid_of_teams<BLOCK>(rows.n), BLOCK, 0, stream, graph, rows, fanout,
+                 draws, counts);
     return cohop_last_error();)
 }
 
@@ -130,7 +137,8 @@ int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint
                                   double* row_sum, uint32_t* row_last, void* stream) {
   COHOP_LAUNCHER(
     if (rows.n == 0) return 0;
-    COHOP_LAUNCH(running_sums_kernel, grid_for(rows.n * 32), BLOCK, 0, stream, graph, rows, word_offsets, running, row_sum, row_last);
+    COHOP_LAUNCH(running_sums_kernel, grid_for(rows.n * 32), BLOCK, 0, stream, graph, rows, word_offsets, running,
+                 row_sum, row_last);
     return cohop_last_error();)
 }
 
@@ -140,8 +148,8 @@ int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* i
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;
     const uint64_t draws = static_cast<uint64_t>(Purpose::REPLACEMENT) << 32 | layer;
-    COHOP_LAUNCH(draws_kernel, grid_for(n_edge), BLOCK, 0, stream, graph, rows, indptr, n_edge, seed, draws, word_offsets,
-                 running, row_sum, row_last, edge_id);
+    COHOP_LAUNCH(draws_kernel, grid_for(n_edge), BLOCK, 0, stream, graph, rows, indptr, n_edge, seed, draws,
+                 word_offsets, running, row_sum, row_last, edge_id);
     return cohop_last_error();)
 }
 

@@ -13,8 +13,9 @@ __global__ void __launch_bounds__(BLOCK) begin_kernel(uint64_t n_slots, uint64_t
   }
 }
 
-/// A thread a destination: its in-edges, and whether it came before. Of an id that comes at several positions, whichever
-/// of the first two is put in later meets the other, so the least of all later positions met is the first repeat.
+/// A thread a destination: its in-edges, and whether it came before. Of an id that comes at several positions,
+/// whichever of the first two is put in later meets the other, so the least of all later positions met is the first
+/// repeat.
 __global__ void __launch_bounds__(BLOCK) rows_kernel(cohop_graph graph, cohop_rows rows, Table table) {
   for (uint64_t i = grid_thread(); i < rows.n; i += grid_threads()) {
     const uint32_t vertex = rows.vertex[i];
@@ -60,8 +61,8 @@ __global__ void __launch_bounds__(BLOCK) indptr_kernel(uint64_t n, const uint64_
 }
 
 /// A thread an edge, so that long rows cost no more than short ones.
-__global__ void __launch_bounds__(BLOCK) all_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr, uint64_t n_edge,
-                                                    uint64_t* __restrict__ edge_id) {
+__global__ void __launch_bounds__(BLOCK) all_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
+                                                    uint64_t n_edge, uint64_t* __restrict__ edge_id) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e);
     edge_id[e] = rows.start[row] + (e - indptr[row]);

@@ -48,11 +48,12 @@ struct RelationKeys {
   __device__ uint64_t key(const Row& row, uint32_t place) const { return edges.key(row, place); }
 };
 
-/// A team marks what a row of more than `fanout` edges keeps, a bit for each edge, one relation after the other from the
-/// lowest; a word of bits always belongs to the same warp. fanout > 0.
+/// A team marks what a row of more than `fanout` edges keeps, a bit for each edge, one relation after the other from
+/// the lowest; a word of bits always belongs to the same warp. fanout > 0.
 template <int THREADS>
-__global__ void __launch_bounds__(BLOCK) mark_relations_kernel(cohop_rows rows, EdgeKeys edges, const uint16_t* edge_type,
-                                                               uint64_t fanout, const uint64_t* __restrict__ word_offsets,
+__global__ void __launch_bounds__(BLOCK) mark_relations_kernel(cohop_rows rows, EdgeKeys edges,
+                                                               const uint16_t* edge_type, uint64_t fanout,
+                                                               const uint64_t* __restrict__ word_offsets,
                                                                uint32_t* kept, uint64_t* __restrict__ counts) {
   COHOP_SELECT_MEMORY(THREADS);
   constexpr unsigned NO_RELATION = 1u << 16;
@@ -91,9 +92,10 @@ __global__ void __launch_bounds__(BLOCK) mark_relations_kernel(cohop_rows rows, 
 }
 
 /// A warp a row: a lane writes the edges of one word of bits.
-__global__ void __launch_bounds__(BLOCK) marked_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr, uint64_t fanout,
-                                                       const uint64_t* __restrict__ word_offsets,
-                                                       const uint32_t* __restrict__ kept, uint64_t* __restrict__ edge_id) {
+__global__ void __launch_bounds__(BLOCK) marked_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
+                                                       uint64_t fanout, const uint64_t* __restrict__ word_offsets,
+                                                       const uint32_t* __restrict__ kept,
+                                                       uint64_t* __restrict__ edge_id) {
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t row = grid_thread() / 32; row < rows.n; row += grid_threads() / 32) {
     const uint64_t start = rows.start[row];
@@ -113,7 +115,8 @@ __global__ void __launch_bounds__(BLOCK) marked_kernel(cohop_rows rows, const ui
         if (lane >= static_cast<uint32_t>(offset)) through += other;
       }
       uint64_t* own = out + (through - __popc(bits));
-      for (; bits != 0; bits &= bits - 1) *own++ = start + (base + lane) * uint64_t(32) + (__ffs(static_cast<int>(bits)) - 1);
+      for (; bits != 0; bits &= bits - 1)
+        *own++ = start + (base + lane) * uint64_t(32) + (__ffs(static_cast<int>(bits)) - 1);
       out += __shfl_sync(FULL, through, 31);
     }
   }
@@ -148,7 +151,8 @@ int32_t cohop_sample_smallest(cohop_graph graph, cohop_rows rows, const uint32_t
       case COHOP_KEY_SOURCE:
         return launch_smallest(rows, SourceKeys{variates, stream_number, graph.indices}, fanout, emit, stream);
       case COHOP_KEY_WEIGHTED:
-        return launch_smallest(rows, WeightedKeys{variates.first, stream_number, graph.edge_weight}, fanout, emit, stream);
+        return launch_smallest(rows, WeightedKeys{variates.first, stream_number, graph.edge_weight}, fanout, emit,
+                               stream);
     }
     return COHOP_ERROR_INVALID;)
 }
@@ -171,12 +175,14 @@ int32_t cohop_sample_marked(cohop_rows rows, const uint32_t* indptr, uint64_t fa
                             const uint32_t* kept, uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (rows.n == 0) return 0;
-    COHOP_LAUNCH(marked_kernel, grid_for(rows.n * 32), BLOCK, 0, stream, rows, indptr, fanout, word_offsets, kept, edge_id);
+    COHOP_LAUNCH(marked_kernel, grid_for(rows.n * 32), BLOCK, 0, stream, rows, indptr, fanout, word_offsets, kept,
+                 edge_id);
     return cohop_last_error();)
 }
 
 int32_t cohop_sample_labor0(cohop_graph graph, cohop_rows rows, cohop_variates variates, uint64_t stream_number,
-                            uint64_t fanout, uint64_t* counts, const uint32_t* indptr, uint64_t* edge_id, void* stream) {
+                            uint64_t fanout, uint64_t* counts, const uint32_t* indptr, uint64_t* edge_id,
+                            void* stream) {
   COHOP_LAUNCHER(
     if (rows.n == 0) return 0;
     const Labor0 labor = {variates, stream_number, fanout, graph.indices};

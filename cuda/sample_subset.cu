@@ -10,10 +10,12 @@ namespace cohop {
 namespace {
 
 /// Draw number `number` of a vertex, below n.
-__device__ __forceinline__ uint32_t draw_place(uint64_t seed, uint32_t layer, uint32_t vertex, uint32_t number, uint32_t n) {
+__device__ __forceinline__ uint32_t draw_place(uint64_t seed, uint32_t layer, uint32_t vertex, uint32_t number,
+                                               uint32_t n) {
   const Words words = block(seed, stream_of(Purpose::SUBSET, layer), vertex | static_cast<uint64_t>(number / 4) << 32);
   const uint32_t third = number % 4;
-  const uint32_t word = third < 2 ? (third == 0 ? words.word[0] : words.word[1]) : (third == 2 ? words.word[2] : words.word[3]);
+  const uint32_t word = third < 2 ? (third == 0 ? words.word[0] : words.word[1])
+                                  : (third == 2 ? words.word[2] : words.word[3]);
   const uint64_t product = static_cast<uint64_t>(word) * n;
   const uint32_t low = static_cast<uint32_t>(product);
   if (low >= n || low >= (0u - n) % n) return static_cast<uint32_t>(product >> 32);
@@ -24,8 +26,9 @@ __device__ __forceinline__ uint32_t draw_place(uint64_t seed, uint32_t layer, ui
 /// WIDTH lanes a row, ITEMS draws a lane: a fanout of at most WIDTH * ITEMS, all of it in registers. Each draw is
 /// compared with each by shuffles: which came before, and how many places are smaller.
 template <int WIDTH, int ITEMS>
-__global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr, uint64_t seed,
-                                                       uint32_t layer, uint32_t fanout, uint64_t* __restrict__ edge_id) {
+__global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
+                                                       uint64_t seed, uint32_t layer, uint32_t fanout,
+                                                       uint64_t* __restrict__ edge_id) {
   const uint32_t lane = threadIdx.x % WIDTH;
   const unsigned group = WIDTH == 32 ? FULL : ((1u << (WIDTH % 32)) - 1) << (threadIdx.x % 32 / WIDTH * WIDTH);
   for (uint64_t row = grid_thread() / WIDTH; row < rows.n; row += grid_threads() / WIDTH) {
@@ -61,7 +64,8 @@ __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const ui
       unsigned all_taken[ITEMS];
       bool changed = false;
 #pragma unroll
-      for (int item = 0; item < ITEMS; item++) all_taken[item] = __ballot_sync(group, taken[item]) >> (threadIdx.x % 32 / WIDTH * WIDTH);
+      for (int item = 0; item < ITEMS; item++)
+        all_taken[item] = __ballot_sync(group, taken[item]) >> (threadIdx.x % 32 / WIDTH * WIDTH);
 #pragma unroll
       for (int item = 0; item < ITEMS; item++) {
         const uint32_t number = item * WIDTH + lane, asked = place[item] - first_last;
@@ -97,15 +101,15 @@ __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const ui
 template <int WIDTH, int ITEMS>
 int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, uint64_t seed, uint32_t layer, uint32_t fanout,
                       uint64_t* edge_id, void* stream) {
-  COHOP_LAUNCH((subset_kernel<WIDTH, ITEMS>), grid_for(rows.n * WIDTH), BLOCK, 0, stream, rows, indptr, seed, layer, fanout,
-               edge_id);
+  COHOP_LAUNCH((subset_kernel<WIDTH, ITEMS>), grid_for(rows.n * WIDTH), BLOCK, 0, stream, rows, indptr, seed, layer,
+               fanout, edge_id);
   return cohop_last_error();
 }
 
 /// A thread an edge: its row and the place that it draws there; or its place, in a row that is kept whole.
-__global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr, uint64_t n_edge,
-                                                     uint64_t seed, uint32_t layer, uint64_t fanout, uint32_t place_bits,
-                                                     uint64_t* __restrict__ key) {
+__global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
+                                                     uint64_t n_edge, uint64_t seed, uint32_t layer, uint64_t fanout,
+                                                     uint32_t place_bits, uint64_t* __restrict__ key) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e);
     const uint32_t degree = rows.degree[row], number = static_cast<uint32_t>(e - indptr[row]);
@@ -117,16 +121,21 @@ __global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint
   }
 }
 
-/// A thread a sorted draw: whether the one before it found the same place. The sort is stable, so that one came earlier.
+/// A thread a sorted draw: whether the one before it found the same place. The sort is stable, so that one came
+/// earlier.
 __global__ void __launch_bounds__(BLOCK) repeated_kernel(uint64_t n_edge, const uint64_t* __restrict__ sorted,
-                                                         const uint32_t* __restrict__ order, uint8_t* __restrict__ repeated) {
-  for (uint64_t i = grid_thread(); i < n_edge; i += grid_threads()) repeated[order[i]] = i > 0 && sorted[i] == sorted[i - 1];
+                                                         const uint32_t* __restrict__ order,
+                                                         uint8_t* __restrict__ repeated) {
+  for (uint64_t i = grid_thread(); i < n_edge; i += grid_threads())
+    repeated[order[i]] = i > 0 && sorted[i] == sorted[i - 1];
 }
 
 /// A thread an edge: looks along its chain, whose length is some logarithm of the fanout.
-__global__ void __launch_bounds__(BLOCK) resolve_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr, uint64_t n_edge,
-                                                        uint64_t fanout, uint32_t place_bits, const uint64_t* __restrict__ key,
-                                                        const uint8_t* __restrict__ repeated, uint64_t* __restrict__ resolved) {
+__global__ void __launch_bounds__(BLOCK) resolve_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
+                                                        uint64_t n_edge, uint64_t fanout, uint32_t place_bits,
+                                                        const uint64_t* __restrict__ key,
+                                                        const uint8_t* __restrict__ repeated,
+                                                        uint64_t* __restrict__ resolved) {
   const uint64_t place_mask = (uint64_t(1) << place_bits) - 1;
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t own = key[e], row = own >> place_bits, first = indptr[row];
@@ -172,8 +181,9 @@ int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, uint64_t se
 uint64_t cohop_sample_sort_bytes(uint64_t n_edge) { return sort_bytes<uint64_t>(n_edge); }
 
 int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
-                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key, uint64_t* sorted,
-                                   uint32_t* order, uint8_t* repeated, void* scratch, uint64_t* edge_id, void* stream) {
+                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
+                                   uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
+                                   uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;
     const unsigned grid = grid_for(n_edge);
@@ -182,7 +192,8 @@ int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint
     if (code != 0) return code;
     COHOP_LAUNCH(repeated_kernel, grid, BLOCK, 0, stream, n_edge, sorted, order, repeated);
     // What was sorted is not needed any more; then what was drawn is not.
-    COHOP_LAUNCH(resolve_kernel, grid, BLOCK, 0, stream, rows, indptr, n_edge, fanout, place_bits, key, repeated, sorted);
+    COHOP_LAUNCH(resolve_kernel, grid, BLOCK, 0, stream, rows, indptr, n_edge, fanout, place_bits, key, repeated,
+                 sorted);
     code = sort_keys(rows, n_edge, place_bits, sorted, key, order, scratch, stream);
     if (code != 0) return code;
     return launch_keyed_edges(rows, n_edge, place_bits, key, edge_id, stream);)

@@ -6,11 +6,12 @@
 namespace cohop {
 namespace {
 
-/// A thread a walk against the in-edges. Visits of row r of this part are keys r << 32 | vertex, NONE where the walk had
-/// ended or was at its destination.
-__global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows,
-                                                     uint64_t seed, uint32_t layer, uint32_t walks, uint32_t length,
-                                                     double restart, uint64_t* __restrict__ key, cohop_status* status) {
+/// A thread a walk against the in-edges. Visits of row r of this part are keys r << 32 | vertex, NONE where the walk
+/// had ended or was at its destination.
+__global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_rows rows, uint64_t first_row,
+                                                     uint64_t n_rows, uint64_t seed, uint32_t layer, uint32_t walks,
+                                                     uint32_t length, double restart, uint64_t* __restrict__ key,
+                                                     cohop_status* status) {
   const uint64_t restarts = stream_of(Purpose::WALK_RESTART, layer), steps = stream_of(Purpose::WALK_STEP, layer);
   for (uint64_t i = grid_thread(); i < n_rows * walks; i += grid_threads()) {
     const uint64_t row = i / walks, walk = i % walks;
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_ro
 }
 
 /// times[i] = how often the vertex that first comes at i was visited; 0 elsewhere and for no vertex.
-__global__ void __launch_bounds__(BLOCK) times_kernel(uint64_t n_rows, uint64_t n_visits, const uint64_t* __restrict__ sorted,
+__global__ void __launch_bounds__(BLOCK) times_kernel(uint64_t n_rows, uint64_t n_visits,
+                                                      const uint64_t* __restrict__ sorted,
                                                       uint32_t* __restrict__ times) {
   for (uint64_t i = grid_thread(); i < n_rows * n_visits; i += grid_threads()) {
     const uint64_t own = sorted[i];
@@ -78,14 +80,17 @@ struct VisitKeys {
 /// A team picks a destination's neighbours out of its visits.
 template <int THREADS>
 __global__ void __launch_bounds__(BLOCK) most_visited_kernel(uint64_t first_row, uint64_t n_rows, uint32_t n_visits,
-                                                             VisitKeys keys, uint64_t most, uint32_t* __restrict__ vertex,
-                                                             uint32_t* __restrict__ visits, uint64_t* __restrict__ counts) {
+                                                             VisitKeys keys, uint64_t most,
+                                                             uint32_t* __restrict__ vertex,
+                                                             uint32_t* __restrict__ visits,
+                                                             uint64_t* __restrict__ counts) {
   COHOP_SELECT_MEMORY(THREADS);
   const uint64_t step = static_cast<uint64_t>(gridDim.x) * team.TEAMS;
   for (uint64_t i = static_cast<uint64_t>(blockIdx.x) * team.TEAMS + team.number(); i < n_rows; i += step) {
     const Row visited = {i, i * n_visits, n_visits};
     const uint64_t out = (first_row + i) * most;
-    const uint32_t kept = keep_smallest<THREADS>(visited, keys, most, memory, team, [&](const Row& row, uint32_t position, uint32_t place) {
+    const uint32_t kept = keep_smallest<THREADS>(visited, keys, most, memory, team,
+                                                 [&](const Row& row, uint32_t position, uint32_t place) {
       vertex[out + position] = static_cast<uint32_t>(keys.sorted[row.start + place]);
       visits[out + position] = keys.times[row.start + place];
     });
@@ -95,10 +100,11 @@ __global__ void __launch_bounds__(BLOCK) most_visited_kernel(uint64_t first_row,
 
 /// A warp a row: its neighbours close together, and their shares of the visits.
 template <class S>
-__global__ void __launch_bounds__(BLOCK) neighbors_kernel(uint64_t n, uint64_t most, const uint32_t* __restrict__ indptr,
+__global__ void __launch_bounds__(BLOCK) neighbors_kernel(uint64_t n, uint64_t most,
+                                                          const uint32_t* __restrict__ indptr,
                                                           const uint32_t* __restrict__ vertex,
-                                                          const uint32_t* __restrict__ visits, uint32_t* __restrict__ source,
-                                                          S* __restrict__ weight) {
+                                                          const uint32_t* __restrict__ visits,
+                                                          uint32_t* __restrict__ source, S* __restrict__ weight) {
   const uint32_t lane = threadIdx.x % 32;
   for (uint64_t row = grid_thread() / 32; row < n; row += grid_threads() / 32) {
     const uint64_t first = indptr[row], length = indptr[row + 1] - first;
@@ -120,14 +126,14 @@ using namespace cohop;
 extern "C" {
 
 int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows, uint64_t seed,
-                           uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most, uint64_t* key,
-                           uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex, uint32_t* visits,
-                           uint64_t* counts, cohop_status* status, void* stream) {
+                           uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most,
+                           uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
+                           uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
     const uint64_t n_visits = static_cast<uint64_t>(walks) * length, n = n_rows * n_visits;
     if (n == 0) return 0;
-    COHOP_LAUNCH(walk_kernel, grid_for(n_rows * walks), BLOCK, 0, stream, graph, rows, first_row, n_rows, seed, layer, walks,
-                 length, restart, key, status);
+    COHOP_LAUNCH(walk_kernel, grid_for(n_rows * walks), BLOCK, 0, stream, graph, rows, first_row, n_rows, seed, layer,
+                 walks, length, restart, key, status);
     // `times` takes the sort's values, which nobody needs.
     const int32_t code =
         sort_pairs<uint64_t>(n, key, nullptr, sorted, times, 0, 32 + bits_below(n_rows), scratch, stream);
@@ -136,11 +142,11 @@ int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_ro
     const VisitKeys keys = {sorted, times};
     const uint32_t per_row = static_cast<uint32_t>(n_visits);
     if (n_visits <= COHOP_HUB_DEGREE) {
-      COHOP_LAUNCH((most_visited_kernel<32>), grid_of_teams<32>(n_rows), BLOCK, 0, stream, first_row, n_rows, per_row, keys,
-                   most, vertex, visits, counts);
+      COHOP_LAUNCH((most_visited_kernel<32>), grid_of_teams<32>(n_rows), BLOCK, 0, stream, first_row, n_rows, per_row,
+                   keys, most, vertex, visits, counts);
     } else {
-      COHOP_LAUNCH((most_visited_kernel<BLOCK>), static_cast<unsigned>(n_rows < MAX_BLOCKS ? n_rows : MAX_BLOCKS), BLOCK, 0, stream,
-                   first_row, n_rows, per_row, keys, most, vertex, visits, counts);
+      COHOP_LAUNCH((most_visited_kernel<BLOCK>), static_cast<unsigned>(n_rows < MAX_BLOCKS ? n_rows : MAX_BLOCKS),
+                   BLOCK, 0, stream, first_row, n_rows, per_row, keys, most, vertex, visits, counts);
     }
     return cohop_last_error();)
 }

@@ -28,9 +28,10 @@ struct WarpEntries {
 
 /// out[e, h] (= | +=) <x[indices[e], h, :], y[row of e, h, :]>. `lanes` lanes for an entry and head.
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) sddmm_dot_kernel(Rows rows, const uint32_t* __restrict__ indices, uint32_t heads,
-                                                          uint64_t dim, uint32_t lanes, const S* __restrict__ x,
-                                                          const S* __restrict__ y, S* __restrict__ out, bool add) {
+__global__ void __launch_bounds__(BLOCK) sddmm_dot_kernel(Rows rows, const uint32_t* __restrict__ indices,
+                                                          uint32_t heads, uint64_t dim, uint32_t lanes,
+                                                          const S* __restrict__ x, const S* __restrict__ y,
+                                                          S* __restrict__ out, bool add) {
   const WarpEntries entries(rows, indices);
   const uint32_t lane = threadIdx.x % lanes, group = threadIdx.x % 32 / lanes, groups = 32 / lanes;
   const uint64_t items = static_cast<uint64_t>(entries.count) * heads, cols = heads * dim;
@@ -73,9 +74,9 @@ __global__ void __launch_bounds__(BLOCK) sddmm_dot_kernel(Rows rows, const uint3
 
 /// out[e, :] (= | +=) x[indices[e], :] + y[row of e, :]. Lanes go through the packs of all entries of the warp.
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) sddmm_add_kernel(Rows rows, const uint32_t* __restrict__ indices, uint64_t packs,
-                                                          const S* __restrict__ x, const S* __restrict__ y,
-                                                          S* __restrict__ out, bool add) {
+__global__ void __launch_bounds__(BLOCK) sddmm_add_kernel(Rows rows, const uint32_t* __restrict__ indices,
+                                                          uint64_t packs, const S* __restrict__ x,
+                                                          const S* __restrict__ y, S* __restrict__ out, bool add) {
   const WarpEntries entries(rows, indices);
   const uint64_t items = entries.count * packs, cols = packs * N;
   for (uint64_t step = 0; step < items; step += 32 * IN_FLIGHT) {
@@ -112,8 +113,8 @@ __global__ void __launch_bounds__(BLOCK) sddmm_add_kernel(Rows rows, const uint3
 unsigned entry_blocks(uint64_t n_edge) { return grid_of((n_edge + BLOCK - 1) / BLOCK); }
 
 template <int N, class S>
-int32_t sddmm_dot(const Rows& rows, uint64_t heads, uint64_t dim, const uint32_t* indices, const S* x, const S* y, S* out,
-                  bool add, void* stream) {
+int32_t sddmm_dot(const Rows& rows, uint64_t heads, uint64_t dim, const uint32_t* indices, const S* x, const S* y,
+                  S* out, bool add, void* stream) {
   uint32_t lanes = 1;
   while (lanes < 32 && lanes < dim / N) lanes *= 2;
   COHOP_LAUNCH((sddmm_dot_kernel<N, S>), entry_blocks(rows.n_edge), BLOCK, 0, stream, rows, indices,
@@ -124,8 +125,8 @@ int32_t sddmm_dot(const Rows& rows, uint64_t heads, uint64_t dim, const uint32_t
 template <int N, class S>
 int32_t sddmm_add(const Rows& rows, uint64_t cols, const uint32_t* indices, const S* x, const S* y, S* out, bool add,
                   void* stream) {
-  COHOP_LAUNCH((sddmm_add_kernel<N, S>), entry_blocks(rows.n_edge), BLOCK, 0, stream, rows, indices, cols / N, x, y, out,
-               add);
+  COHOP_LAUNCH((sddmm_add_kernel<N, S>), entry_blocks(rows.n_edge), BLOCK, 0, stream, rows, indices, cols / N, x, y,
+               out, add);
   return cohop_last_error();
 }
 

@@ -105,10 +105,11 @@ __device__ __forceinline__ void judge(const Row& row, const Keys& keys, const Se
   is_tie = top == selection.prefix;
 }
 
-/// Goes through a row in order and calls mark(place, is_kept, position) for every place, in tiles of the team's threads;
-/// places beyond the row are not kept. Returns how many are.
+/// Goes through a row in order and calls mark(place, is_kept, position) for every place, in tiles of the team's
+/// threads; places beyond the row are not kept. Returns how many are.
 template <int THREADS, class Keys, class Mark>
-__device__ uint32_t mark_selected(const Row& row, const Keys& keys, const Selection& selection, Team<THREADS>& team, Mark mark) {
+__device__ uint32_t mark_selected(const Row& row, const Keys& keys, const Selection& selection, Team<THREADS>& team,
+                                  Mark mark) {
   using P = typename Team<THREADS>::Prefix;
   uint32_t less = 0, ties = 0;
   for (uint32_t base = 0; base < row.degree; base += THREADS) {
@@ -228,7 +229,8 @@ __global__ void __launch_bounds__(BLOCK) count_kernel(cohop_rows rows, Predicate
 
 /// A team writes the edges of a row that `predicate` keeps.
 template <int THREADS, class Predicate>
-__global__ void __launch_bounds__(BLOCK) filter_kernel(cohop_rows rows, Predicate predicate, uint64_t fanout, EmitEdges emit) {
+__global__ void __launch_bounds__(BLOCK) filter_kernel(cohop_rows rows, Predicate predicate, uint64_t fanout,
+                                                       EmitEdges emit) {
   COHOP_SHARED(unsigned, part, [2 * (BLOCK / 32)]);
   Team<THREADS> team(part);
   using P = typename Team<THREADS>::Prefix;
@@ -260,9 +262,11 @@ int32_t count_or_filter(const cohop_rows& rows, const Predicate& predicate, uint
 }
 
 template <class Keys>
-int32_t launch_smallest(const cohop_rows& rows, const Keys& keys, uint64_t fanout, const EmitEdges& emit, void* stream) {
+int32_t launch_smallest(const cohop_rows& rows, const Keys& keys, uint64_t fanout, const EmitEdges& emit,
+                        void* stream) {
   COHOP_LAUNCH((smallest_kernel<32, Keys>), grid_of_teams<32>(rows.n), BLOCK, 0, stream, rows, keys, fanout, emit);
-  COHOP_LAUNCH((smallest_kernel<BLOCK, Keys>), grid_of_teams<BLOCK>(rows.n), BLOCK, 0, stream, rows, keys, fanout, emit);
+  COHOP_LAUNCH((smallest_kernel<BLOCK, Keys>), grid_of_teams<BLOCK>(rows.n), BLOCK, 0, stream, rows, keys, fanout,
+               emit);
   return cohop_last_error();
 }
 

@@ -1,7 +1,7 @@
 // The maximum over the entries of each row and column, where it is attained, and its gradient.
 //
-// Bound by memory: the maximum reads a row of x an entry; the gradient a row of dout and one of argmax. See csr_rows.cuh
-// for who does what. The same result on every run.
+// Bound by memory: the maximum reads a row of x an entry; the gradient a row of dout and one of argmax. See
+// csr_rows.cuh for who does what. The same result on every run.
 #include "csr_rows.cuh"
 
 namespace cohop {

@@ -113,7 +113,8 @@ __device__ __forceinline__ void multiply_tile(uint64_t inner, A a, B b,
 #pragma unroll
       for (int i = 0; i < ROW_RUN / N; i++) left[i] = a_words[buffer][(depth * ROWS + Tile<S>::row()) / N + i];
 #pragma unroll
-      for (int j = 0; j < COLUMN_RUN / N; j++) right[j] = b_words[buffer][(depth * COLUMNS + Tile<S>::column()) / N + j];
+      for (int j = 0; j < COLUMN_RUN / N; j++)
+        right[j] = b_words[buffer][(depth * COLUMNS + Tile<S>::column()) / N + j];
 #pragma unroll
       for (int i = 0; i < ROW_RUN; i++) {
 #pragma unroll

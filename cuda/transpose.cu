@@ -7,7 +7,8 @@ namespace {
 
 /// out[e] = the row of entry e
 __global__ void __launch_bounds__(BLOCK) entry_rows_kernel(Rows rows, uint32_t* __restrict__ out) {
-  for (uint64_t e = grid_thread(); e < rows.n_edge; e += grid_threads()) out[e] = static_cast<uint32_t>(row_of(rows, e));
+  for (uint64_t e = grid_thread(); e < rows.n_edge; e += grid_threads())
+    out[e] = static_cast<uint32_t>(row_of(rows, e));
 }
 
 /// indptr[j] = the number of entries of columns below j
@@ -55,7 +56,8 @@ int32_t transpose(const Rows& rows, const uint32_t* indices, uint64_t n_cols, vo
     const int32_t code = sort_pairs<uint32_t>(n_edge, indices, nullptr, parts.columns, out_edge, 0, bits_below(n_cols),
                                               parts.sort, stream);
     if (code != 0) return code;
-    COHOP_LAUNCH(permute_rows_kernel, grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.entry_rows, out_edge, out_indices);
+    COHOP_LAUNCH(permute_rows_kernel, grid_for(n_edge), BLOCK, 0, stream, n_edge, parts.entry_rows, out_edge,
+                 out_indices);
   }
   COHOP_LAUNCH(column_bounds_kernel, grid_for(n_cols + 1), BLOCK, 0, stream, n_cols, n_edge, parts.columns, out_indptr);
   return cohop_last_error();

@@ -23,7 +23,8 @@ __device__ __forceinline__ T warp_max(T value, unsigned mask = FULL) {
   return value;
 }
 
-/// The sum over a block of THREADS threads, in thread 0. All threads call it; `part` is [THREADS / 32] in shared memory.
+/// The sum over a block of THREADS threads, in thread 0. All threads call it; `part` is [THREADS / 32] in shared
+/// memory.
 template <int THREADS, class T>
 __device__ __forceinline__ T block_sum(T value, T* part) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -54,7 +54,8 @@ struct RunningSum {
   /// Takes in this lane's score of a batch (−∞: none) and returns its weight so far.
   __device__ __forceinline__ S add(const Lane& lane, S score) {
     S best = larger(lowest<S>(), score);
-    for (uint32_t offset = 1; offset < lane.layout.steps; offset *= 2) best = larger(best, __shfl_xor_sync(FULL, best, offset));
+    for (uint32_t offset = 1; offset < lane.layout.steps; offset *= 2)
+      best = larger(best, __shfl_xor_sync(FULL, best, offset));
     const S top = larger(softmax.max, best), from = Softmax<S>::reference(top);
     const S scale = exponential(softmax.max - from), weight = exponential(score - from);
     softmax = {top, softmax.sum * scale + weight};
@@ -73,7 +74,8 @@ struct RunningSum {
   }
 
   /// Joins the parts of the warp, and writes a row or a piece.
-  __device__ __forceinline__ void write(const Lane& lane, const WeightedSum<S>& to, const Piece& piece, uint32_t chunk) {
+  __device__ __forceinline__ void write(const Lane& lane, const WeightedSum<S>& to, const Piece& piece,
+                                        uint32_t chunk) {
     const bool has_messages = piece.count > 0;
     softmax.sum = lane.sum_turns(softmax.sum);
     if (lane.layout.parts > 1) {
@@ -110,7 +112,8 @@ struct RunningSum {
 
 /// The rows, then the hubs among them.
 template <class S, class Op>
-int32_t launch_weighted_sum(const Rows& rows, const HeadLayout& layout, const Op& op, const WeightedSum<S>& to, void* stream) {
+int32_t launch_weighted_sum(const Rows& rows, const HeadLayout& layout, const Op& op, const WeightedSum<S>& to,
+                            void* stream) {
   if (const int32_t code = launch_pieces(rows, rows.n_rows, layout.groups, op, stream)) return code;
   return launch_merge(rows, layout.heads * (layout.dim > 0 ? layout.dim : 1), to, stream);
 }

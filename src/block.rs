@@ -31,7 +31,8 @@ struct Factors<D: Storage> {
     own: D::Buffer<D::Scalar>,
 }
 
-/// The factors of the edges of an aggregation that includes the destination itself, and `[n_dst]`: the destination's own.
+/// The factors of the edges of an aggregation that includes the destination itself, and `[n_dst]`: the destination's
+/// own.
 pub type WithSelf<'a, D> = (Weights<'a, D>, <D as Storage>::View<'a, <D as Storage>::Scalar>);
 
 impl<D: Device> Block<D> {

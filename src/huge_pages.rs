@@ -1,8 +1,8 @@
 //! Large arrays on large pages.
 //!
 //! Kernels that read rows or neighbours at random spend much of their time on the walk through the page table that
-//! every new page costs: with pages of 2 MiB instead of 4 KiB, most of these walks go away. Where the system has none to
-//! give, or does not know how, nothing happens.
+//! every new page costs: with pages of 2 MiB instead of 4 KiB, most of these walks go away. Where the system has none
+//! to give, or does not know how, nothing happens.
 
 /// Bytes of a huge page.
 pub(crate) const HUGE_PAGE: usize = 1 << 21;

@@ -3,7 +3,8 @@
 use super::output;
 use cohop::Result;
 
-/// Rows of cells under a head, aligned: the first `n_left` columns to the left, the others, which are numbers, to the right.
+/// Rows of cells under a head, aligned: the first `n_left` columns to the left, the others, which are numbers, to the
+/// right.
 pub(super) struct Table {
     n_left: usize,
     rows: Vec<Vec<String>>,

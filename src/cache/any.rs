@@ -33,8 +33,8 @@ macro_rules! dispatch {
 }
 
 impl AnyFeatureCache {
-    /// An empty cache of `capacity` rows of `features`, whose memory it shares. Errors: as of [`FeatureCache::new`]; the
-    /// features are sparse, or there are none.
+    /// An empty cache of `capacity` rows of `features`, whose memory it shares. Errors: as of [`FeatureCache::new`];
+    /// the features are sparse, or there are none.
     pub fn new(policy: Policy, capacity: usize, features: &Features) -> Result<Self> {
         let refused = |value| Error::invalid("features to cache", value, "dense features: f32, f16 or bf16");
         Ok(match features {

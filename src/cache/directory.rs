@@ -28,8 +28,8 @@ const MAX_SLOTS: usize = 1 << 30;
 /// A replacement policy over slots that hold vertex ids, without data. Counts hits and misses.
 ///
 /// Every access takes O(1) (amortised, as [`Policy`] says), and nothing is allocated after construction. Memory is 12
-/// bytes a slot (CLOCK: 5, SIEVE: 13, S3-FIFO: 28) and 4 a vertex; if the number of vertices is unknown or above 2^28, 16
-/// to 32 a slot (S3-FIFO: 30 to 61) instead of the latter.
+/// bytes a slot (CLOCK: 5, SIEVE: 13, S3-FIFO: 28) and 4 a vertex; if the number of vertices is unknown or above 2^28,
+/// 16 to 32 a slot (S3-FIFO: 30 to 61) instead of the latter.
 #[derive(Clone)]
 pub struct Directory {
     policy: Policy,

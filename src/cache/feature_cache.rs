@@ -66,11 +66,12 @@ impl<E: FeatureElement> FeatureCache<E> {
         self
     }
 
-    /// `out[i, :] = table[ids[i], :]`, widened: exactly what [`Gather`](crate::device::Gather) gives, whatever is cached.
+    /// `out[i, :] = table[ids[i], :]`, widened: exactly what [`Gather`](crate::device::Gather) gives, whatever is
+    /// cached.
     ///
-    /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Rows that are cached are copied
-    /// from there; the others are read from the table once each, in ascending order of id, and stored where they are
-    /// still in the cache at the end. Returns the counts of this call: those of asking for one id after the other.
+    /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Rows that are cached are
+    /// copied from there; the others are read from the table once each, in ascending order of id, and stored where they
+    /// are still in the cache at the end. Returns the counts of this call: those of asking for one id after the other.
     /// Copies run on rayon's current thread pool. O(ids.len() * (dim + log ids.len())).
     ///
     /// Errors, before anything has changed: an id is not a row of the table; `out` has the wrong shape; more than

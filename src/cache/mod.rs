@@ -1,9 +1,10 @@
 //! A processing element's cache of feature rows, for minibatch training.
 //!
-//! A [`Directory`] decides which vertices' rows are kept, by one [`Policy`], and counts hits and misses exactly; it holds
-//! no data, so a study that only counts can run it alone. A [`FeatureCache`] is a directory with the rows, in the type
-//! that they are stored in; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense type.
-//! Cooperative minibatching (Balın et al., TMLR 2025) counts capacity in rows and replaces the least recently used.
+//! A [`Directory`] decides which vertices' rows are kept, by one [`Policy`], and counts hits and misses exactly; it
+//! holds no data, so a study that only counts can run it alone. A [`FeatureCache`] is a directory with the rows, in the
+//! type that they are stored in; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense
+//! type. Cooperative minibatching (Balın et al., TMLR 2025) counts capacity in rows and replaces the least recently
+//! used.
 //!
 //! ```
 //! use cohop::cache::{Access, Counts, Directory, Policy};

@@ -22,14 +22,14 @@ pub enum Policy {
     /// SIEVE (Zhang et al., NSDI 2024): a queue in order of insertion; a hand goes from old to new, clears the bit of
     /// those hit since it last passed, and gives up the first that was not, leaving the others where they are.
     Sieve,
-    /// S3-FIFO (Yang et al., SOSP 2023): new rows enter a small queue of a tenth of the capacity (rounded down, at least
-    /// one); those hit twice or more by its end move to the main queue, others are given up and remembered in a ghost
-    /// queue as long as the main queue's share; a row that returns while remembered enters the main queue at once. The
-    /// main queue gives rows as many further rounds as they had hits, three at most.
+    /// S3-FIFO (Yang et al., SOSP 2023): new rows enter a small queue of a tenth of the capacity (rounded down, at
+    /// least one); those hit twice or more by its end move to the main queue, others are given up and remembered in a
+    /// ghost queue as long as the main queue's share; a row that returns while remembered enters the main queue at
+    /// once. The main queue gives rows as many further rounds as they had hits, three at most.
     ///
-    /// This is the simulator that the paper's results come from (`S3FIFOv0` in libCacheSim, with one object a byte): one
-    /// row is given up a miss. The main queue may exceed its share after moves to it, and is then the next to give up
-    /// rows; a row that returns leaves the ghosts before room is made for it.
+    /// This is the simulator that the paper's results come from (`S3FIFOv0` in libCacheSim, with one object a byte):
+    /// one row is given up a miss. The main queue may exceed its share after moves to it, and is then the next to give
+    /// up rows; a row that returns leaves the ghosts before room is made for it.
     S3Fifo,
 }
 

@@ -117,7 +117,8 @@ impl Communicator {
         Ok((gathered, receive_counts))
     }
 
-    /// Adds up each element over all PEs, in rank order: the same bits on all. Collective; lengths and types must agree.
+    /// Adds up each element over all PEs, in rank order: the same bits on all. Collective; lengths and types must
+    /// agree.
     pub fn all_reduce_sum(&self, stage: Stage, values: Sum<'_>) -> Result<()> {
         let (len, element_bytes) = match &values {
             Sum::F32(values) => (values.len(), 4),

@@ -1,9 +1,9 @@
 //! Communication between processing elements (PEs): all-to-all exchange, sums over all, broadcast.
 //!
 //! A [`Communicator`] is one PE's handle. All PEs call the same collectives in the same order; what is sent is plain
-//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process, the
-//! processes of an MPI job (`mpi`, with the feature of that name), or threads with a GPU each and NCCL between these
-//! (`nccl`, with the feature `cuda`).
+//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process,
+//! the processes of an MPI job (`mpi`, with the feature of that name), or threads with a GPU each and NCCL between
+//! these (`nccl`, with the feature `cuda`).
 //!
 //! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
 //! leaves, or calls another collective or another size than its peers makes every waiting one return

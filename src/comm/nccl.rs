@@ -361,8 +361,8 @@ struct Part {
     bytes: usize,
 }
 
-/// Device memory that grows as needed. From `cuMemAlloc`, as NCCL lets GPUs of a process read each other's memory, which
-/// that of stream-ordered pools does not allow. The context must be the calling thread's.
+/// Device memory that grows as needed. From `cuMemAlloc`, as NCCL lets GPUs of a process read each other's memory,
+/// which that of stream-ordered pools does not allow. The context must be the calling thread's.
 #[derive(Default)]
 struct Staging {
     address: CUdeviceptr,
@@ -472,8 +472,8 @@ fn open(n_pes: usize) -> Result<Vec<(Link, Cuda<f32>)>> {
     // cudarc would panic.
     // SAFETY: looks for a library and closes it again.
     if !unsafe { sys::is_culib_present() } {
-        let remedy = "install NCCL where the dynamic linker finds it as libnccl.so: packages may have libnccl.so.2 only, \
-                      which needs a symbolic link of that name";
+        let remedy = "install NCCL where the dynamic linker finds it as libnccl.so: packages may have libnccl.so.2 \
+                      only, which needs a symbolic link of that name";
         return Err(Error::Unavailable { what: "NCCL (libnccl.so)".into(), remedy: remedy.into() });
     }
     for ordinal in 1..n_pes {

@@ -4,7 +4,8 @@ use crate::comm::Stage;
 #[path = "test_body.rs"]
 mod body;
 
-/// What `run` returns, unless there is no GPU or no NCCL, which is said; with COHOP_NCCL_REQUIRED set that is a failure.
+/// What `run` returns, unless there is no GPU or no NCCL, which is said; with COHOP_NCCL_REQUIRED set that is a
+/// failure.
 fn run_or_skip<T: Send>(
     n_pes: usize,
     body: impl Fn(Communicator, Cuda<f32>) -> Result<T> + Sync,

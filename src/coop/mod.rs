@@ -3,8 +3,8 @@
 //! Çatalyürek, "Cooperative Minibatching in Graph Neural Networks", TMLR 2025).
 //!
 //! Each vertex has an owner ([`Partition`](crate::graph::Partition)), which holds its in-edges, its features and its
-//! label ([`Shard`](crate::graph::Shard)) and computes its activations. [`CooperativeSampler`] makes, for every layer, a
-//! block whose destinations the PE owns, and an [`ExchangePlan`] by which the sources' rows come from their owners.
+//! label ([`Shard`](crate::graph::Shard)) and computes its activations. [`CooperativeSampler`] makes, for every layer,
+//! a block whose destinations the PE owns, and an [`ExchangePlan`] by which the sources' rows come from their owners.
 //! Layers know nothing of it: between two of them stands [`exchange`].
 
 mod gradients;

@@ -137,8 +137,8 @@ impl<S: Scalar> ExchangePlan<Cpu<S>> {
         Ok(self.place.iter().map(|&place| received[place as usize]).collect())
     }
 
-    /// Several values of each needed row, from its owner's rows: row `i` of `owned` is `owned.1[owned.0[i]..owned.0[i + 1]]`.
-    /// Returns the same for the needed rows.
+    /// Several values of each needed row, from its owner's rows: row `i` of `owned` is
+    /// `owned.1[owned.0[i]..owned.0[i + 1]]`. Returns the same for the needed rows.
     pub(crate) fn fetch_lists<T: Element>(
         &self,
         communicator: &Communicator,

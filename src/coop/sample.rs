@@ -1,5 +1,5 @@
-//! Cooperative sampling: each processing element samples the in-edges of the vertices that it owns, and tells the owners
-//! of the sources which vertices the next layer needs (Cooperative Minibatching §3, algorithm 1).
+//! Cooperative sampling: each processing element samples the in-edges of the vertices that it owns, and tells the
+//! owners of the sources which vertices the next layer needs (Cooperative Minibatching §3, algorithm 1).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -226,8 +226,8 @@ impl LaborPeers for LaborExchange<'_> {
     }
 }
 
-/// Sends `vertices`, of any owner, to their owners, each of which `answer`s for those that it is sent; returns the answers in the
-/// order of `vertices`. Collective.
+/// Sends `vertices`, of any owner, to their owners, each of which `answer`s for those that it is sent; returns the
+/// answers in the order of `vertices`. Collective.
 pub(super) fn ask_owners<Q: crate::device::Element, A: crate::device::Element>(
     communicator: &Communicator,
     partition: &Partition,

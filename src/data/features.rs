@@ -164,8 +164,8 @@ pub struct SparseFeatures {
 }
 
 impl SparseFeatures {
-    /// `indptr: [n_rows + 1]`, ascending from 0 to the number of entries; `indices: [nnz]` columns below `dim`, strictly
-    /// ascending within a row; `values: [nnz]`, finite. All is read and checked: O(n_rows + nnz).
+    /// `indptr: [n_rows + 1]`, ascending from 0 to the number of entries; `indices: [nnz]` columns below `dim`,
+    /// strictly ascending within a row; `values: [nnz]`, finite. All is read and checked: O(n_rows + nnz).
     pub fn new(
         indptr: impl Into<Array<u64>>,
         indices: impl Into<Array<u32>>,

@@ -80,9 +80,9 @@ impl Dataset {
     /// | `feat_indices.npy`, `feat_data.npy` | `[nnz]` u32 (i32), f32 | columns, strictly ascending in a row; values |
     /// | `labels.npy` | `[n_vertices]` i32 | -1: none |
     /// | `train_idx.npy`, `val_idx.npy`, `test_idx.npy` | `[..]` u32 (i32) | vertices |
-    /// | `train_masks.npy`, `val_masks.npy`, `test_masks.npy` | `[n_splits, n_vertices]` u8 | where there are several splits |
+    /// | `train_masks.npy`, `val_masks.npy`, `test_masks.npy` | `[n_splits, n_vertices]` u8 | for several splits |
     /// | `vertex_type.npy` | `[n_vertices]` u16 | optional |
-    /// | `meta.json` | | `name`, `n_classes`, `n_relations`, `feature_dtype` (needed for bf16), `feature_dim` (needed for sparse features) |
+    /// | `meta.json` | | `name`, `n_classes`, `n_relations`, `feature_dtype` (for bf16), `feature_dim` (for sparse) |
     ///
     /// Other integer types are read too, converted in memory. An existing data set in the folder is replaced: its files
     /// are removed first, so that whoever has them mapped keeps the old ones.

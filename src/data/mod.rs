@@ -141,8 +141,8 @@ impl Dataset {
 
     /// Checks that all parts fit together. O(n_vertices + sizes of the splits); neither edges nor features are read.
     ///
-    /// Errors: features or labels for another number of vertices; more than [`MAX_CLASSES`] classes; a label outside of `-1..n_classes`; a split index
-    /// out of range, repeated, or in two parts of a split.
+    /// Errors: features or labels for another number of vertices; more than [`MAX_CLASSES`] classes; a label outside of
+    /// `-1..n_classes`; a split index out of range, repeated, or in two parts of a split.
     pub fn validate(&self) -> Result<()> {
         let n = self.n_vertices();
         if !self.features.is_none() && self.features.n_rows() != n {

@@ -229,7 +229,8 @@ impl NpyArray {
         Ok(out)
     }
 
-    /// Offsets: mapped from `u64` and `i64` (a negative one becomes huge, and fails the check of order), else converted.
+    /// Offsets: mapped from `u64` and `i64` (a negative one becomes huge, and fails the check of order), else
+    /// converted.
     pub fn offsets(&self) -> Result<Array<u64>> {
         match (self.dtype(), &self.body) {
             (Dtype::U64, _) | (Dtype::I64, Body::File { .. }) => self.as_stored(),

@@ -40,7 +40,8 @@ impl Default for RmatData {
 }
 
 impl RmatData {
-    /// Makes the data set: of the vertices that have neighbours a tenth to train on, a tenth to validate, a fifth to test.
+    /// Makes the data set: of the vertices that have neighbours a tenth to train on, a tenth to validate, a fifth to
+    /// test.
     pub fn generate(&self) -> Result<Dataset> {
         self.check()?;
         let graph = self.graph.generate()?;
@@ -53,13 +54,13 @@ impl RmatData {
         Dataset::new("rmat", graph, features, self.labels(n as u64), self.n_classes, split)
     }
 
-    /// Writes the data set to a folder, as [`Dataset::write`] would, without ever having all of it in memory: features in
-    /// `dtype`, none for `dim` 0. An existing data set in the folder is replaced.
+    /// Writes the data set to a folder, as [`Dataset::write`] would, without ever having all of it in memory: features
+    /// in `dtype`, none for `dim` 0. An existing data set in the folder is replaced.
     ///
     /// Unsorted edges go to files in the folder, one for each range of destinations, which are then sorted one after
-    /// another. Takes 20 bytes a vertex and about `memory` bytes (more if names are not shuffled, which leaves the ranges
-    /// uneven); on disk, while it runs, 8 bytes for each edge drawn in each direction. O(edges * (scale + log memory)).
-    /// `progress` is told what is done and which part of it, from 0 to 1.
+    /// another. Takes 20 bytes a vertex and about `memory` bytes (more if names are not shuffled, which leaves the
+    /// ranges uneven); on disk, while it runs, 8 bytes for each edge drawn in each direction. O(edges * (scale + log
+    /// memory)). `progress` is told what is done and which part of it, from 0 to 1.
     ///
     /// Errors: a graph that is symmetric but keeps parallel edges, and those of [`Rmat::generate`] and of writing.
     pub fn write(

@@ -48,8 +48,8 @@ pub trait Optimizer: Storage {
         parameter: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// [`adam`](Optimizer::adam) on some rows of a `[rows, dim]` parameter; the others stay as they are, and so do their
-    /// moments (*lazy* Adam): they cost nothing. The bias is corrected by the number of steps in all.
+    /// [`adam`](Optimizer::adam) on some rows of a `[rows, dim]` parameter; the others stay as they are, and so do
+    /// their moments (*lazy* Adam): they cost nothing. The bias is corrected by the number of steps in all.
     ///
     /// `index: [n]`, strictly ascending, below `rows`; `grad: [n, dim]`. For a row that is in `index` at every step the
     /// result is that of `adam`, to the bit.

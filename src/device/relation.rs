@@ -103,8 +103,8 @@ pub enum Order {
     TransformFirst,
 }
 
-/// Costs in multiply-adds of a dense product, fitted to `benches/relation.rs`: of adding up one scalar of an edge's row,
-/// and of moving one scalar of a group's row between memory and a tile.
+/// Costs in multiply-adds of a dense product, fitted to `benches/relation.rs`: of adding up one scalar of an edge's
+/// row, and of moving one scalar of a group's row between memory and a tile.
 const EDGE_COST: f64 = 3.0;
 const GROUP_COST: f64 = 12.0;
 
@@ -165,8 +165,8 @@ pub trait Relation: Storage {
     /// `x: [n_dst, n]`, `out: [n_src, k]`.
     ///
     /// `weight: [n_relations, k, n]`. Sums are taken in a fixed order; both orders of operations give the same up to
-    /// rounding. A row without edges gets 0 (or stays, with [`Write::Add`]). The CPU needs memory for one tile of rows a
-    /// thread, and with [`Order::TransformFirst`] for one relation's distinct inputs, transformed; a GPU for all
+    /// rounding. A row without edges gets 0 (or stays, with [`Write::Add`]). The CPU needs memory for one tile of rows
+    /// a thread, and with [`Order::TransformFirst`] for one relation's distinct inputs, transformed; a GPU for all
     /// groups' rows.
     #[allow(clippy::too_many_arguments)]
     fn relation_product(
@@ -195,11 +195,11 @@ pub trait Relation: Storage {
         dweight: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// Both gradients of a forward [`relation_product`](Relation::relation_product): `dx (= | +=)` the backward product of
-    /// `dout`, and `dweight` as in [`relation_weight_gradient`](Relation::relation_weight_gradient).
+    /// Both gradients of a forward [`relation_product`](Relation::relation_product): `dx (= | +=)` the backward product
+    /// of `dout`, and `dweight` as in [`relation_weight_gradient`](Relation::relation_weight_gradient).
     ///
-    /// `weight, dweight: [n_relations, k, n]`, `x, dx: [n_src, k]`, `dout: [n_dst, n]`. Devices that override this share
-    /// the sums of `dout` by source.
+    /// `weight, dweight: [n_relations, k, n]`, `x, dx: [n_src, k]`, `dout: [n_dst, n]`. Devices that override this
+    /// share the sums of `dout` by source.
     #[allow(clippy::too_many_arguments)]
     fn relation_gradients(
         &self,

@@ -139,10 +139,11 @@ pub trait Sample: Storage {
     ///
     /// Errors: an id at or above the number of vertices
     /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), nothing allocated by the id), a repeated id, a method
-    /// that the graph (no weights) or the variates (replacement, walks or weights with dependent minibatches) do not allow, a
-    /// block with more than `u32::MAX` edges, a fanout per relation where the graph has none or the method does not go with it. No destinations, isolated vertices and fanout 0 are valid. Time and
-    /// memory are proportional to what is sampled, and to the in-degrees where one variate an edge or a source is
-    /// needed (LABOR, weighted, dependent minibatches).
+    /// that the graph (no weights) or the variates (replacement, walks or weights with dependent minibatches) do not
+    /// allow, a block with more than `u32::MAX` edges, a fanout per relation where the graph has none or the method
+    /// does not go with it. No destinations, isolated vertices and fanout 0 are valid. Time and memory are proportional
+    /// to what is sampled, and to the in-degrees where one variate an edge or a source is needed (LABOR, weighted,
+    /// dependent minibatches).
     fn sample_block(
         &self,
         graph: &Self::Graph,

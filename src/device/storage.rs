@@ -162,7 +162,8 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// Waits until all work given to the device is done.
     ///
     /// On a device that runs behind its caller, an error that only its data can show (an index out of range) may come
-    /// up in a later call: at the latest in this one or in [`download`](Storage::download), of the same queue, and once.
+    /// up in a later call: at the latest in this one or in [`download`](Storage::download), of the same queue, and
+    /// once.
     fn synchronize(&self) -> Result<()>;
 
     /// A point in the work given to the device.

@@ -86,9 +86,9 @@ impl Graph {
         })
     }
 
-    /// Adds to every edge s→t of relation r the edge t→s of relation r + R, where R is the number of relations, with the
-    /// same weight: messages then flow both ways, with parameters of their own. An error without edge types or if 2 R
-    /// is more than 65536.
+    /// Adds to every edge s→t of relation r the edge t→s of relation r + R, where R is the number of relations, with
+    /// the same weight: messages then flow both ways, with parameters of their own. An error without edge types or if 2
+    /// R is more than 65536.
     pub fn add_inverse_relations(&self) -> Result<Graph> {
         if self.edge_type.is_none() {
             return Err(Error::invalid("graph", "without edge types", "a graph with relations to invert"));

@@ -75,8 +75,8 @@ impl<D: Device> Input<D> {
         }
     }
 
-    /// Drops elements with probability `p` (see [`Tape::dropout`]). An error for one-hot rows and for aggregates, unless
-    /// `p` is 0.
+    /// Drops elements with probability `p` (see [`Tape::dropout`]). An error for one-hot rows and for aggregates,
+    /// unless `p` is 0.
     pub fn dropout(&self, tape: &Tape<D>, p: f64, block: &Arc<Block<D>>) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.dropout(*x, p, Some(block))?),
@@ -94,7 +94,8 @@ impl<D: Device> Input<D> {
         })
     }
 
-    /// The first `rows` rows; sparse and one-hot ones stay whole, since [`project`](Input::project) takes as many as it is asked for.
+    /// The first `rows` rows; sparse and one-hot ones stay whole, since [`project`](Input::project) takes as many as it
+    /// is asked for.
     pub fn prefix(&self, tape: &Tape<D>, rows: usize) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),

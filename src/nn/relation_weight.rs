@@ -176,8 +176,8 @@ impl RelationWeight {
         }
     }
 
-    /// Adds a destination's own matrix `W_root`, made as those of the relations are: a combination of the same bases, if
-    /// there are bases and `shares_bases` is set, else a parameter `root: [in_dim, out_dim]`.
+    /// Adds a destination's own matrix `W_root`, made as those of the relations are: a combination of the same bases,
+    /// if there are bases and `shares_bases` is set, else a parameter `root: [in_dim, out_dim]`.
     pub fn add_root<D: Device>(
         &self,
         device: &D,

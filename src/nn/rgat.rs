@@ -21,8 +21,8 @@ pub struct RgatOptions {
     pub slope: f64,
 }
 
-/// `h_t[h] = x_t W_root[h] + Σ_r Σ_{s ∈ N_r(t)} α_r[h](s → t) · x_s W_r[h]`, then concatenation or mean of the heads, plus
-/// a bias.
+/// `h_t[h] = x_t W_root[h] + Σ_r Σ_{s ∈ N_r(t)} α_r[h](s → t) · x_s W_r[h]`, then concatenation or mean of the heads,
+/// plus a bias.
 ///
 /// `α` is the softmax of `LeakyReLU(x_t Q_r[h] + x_s K_r[h])` over *all* in-edges of `t`, whatever their relation: the
 /// paper's ARGAT with additive scores, where relations compete. (Its other form, WIRGAT, takes the softmax within each

@@ -23,8 +23,8 @@ pub struct Rgcn {
 }
 
 impl Rgcn {
-    /// Adds the layer's parameters: those of [`RelationWeight`]; `root: [in_dim, out_dim]` or, with bases that it shares
-    /// (the paper's self-loop relation), `root_coefficients: [1, n_bases]`; `bias: [1, out_dim]`.
+    /// Adds the layer's parameters: those of [`RelationWeight`]; `root: [in_dim, out_dim]` or, with bases that it
+    /// shares (the paper's self-loop relation), `root_coefficients: [1, n_bases]`; `bias: [1, out_dim]`.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,

@@ -11,9 +11,9 @@ use crate::tape::Var;
 /// Slope of the LeakyReLU: PyTorch's default, which SALIENT uses.
 const SLOPE: f64 = 0.01;
 
-/// `h_t = dropout(LeakyReLU(BatchNorm(SAGE(dropout(x), dropout(x_t))))) + R x_t`, where SAGE takes means and has no bias,
-/// sources and destinations are dropped out independently, the LeakyReLU's slope is 0.01, and `R` is linear with a bias
-/// in the first layer and the identity in all others.
+/// `h_t = dropout(LeakyReLU(BatchNorm(SAGE(dropout(x), dropout(x_t))))) + R x_t`, where SAGE takes means and has no
+/// bias, sources and destinations are dropped out independently, the LeakyReLU's slope is 0.01, and `R` is linear with
+/// a bias in the first layer and the identity in all others.
 ///
 /// The last layer is no different from the others: [`SageRiHead`] makes the class scores.
 #[derive(Debug)]
@@ -97,7 +97,8 @@ impl<D: Device> Layer<D> for SageRi {
 }
 
 /// Class scores from the rows of some vertices in the input and after every layer: two linear maps of their
-/// concatenation, `in + layers · hidden → 2 · classes → classes`, with biases and, as in SALIENT's code, nothing between.
+/// concatenation, `in + layers · hidden → 2 · classes → classes`, with biases and, as in SALIENT's code, nothing
+/// between.
 #[derive(Debug)]
 pub struct SageRiHead {
     /// The first map, cut up by what it is applied to: the concatenation is never made.

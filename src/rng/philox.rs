@@ -26,8 +26,8 @@ pub(crate) const LANES: usize = 16;
 /// counter is `stream`) under one key.
 ///
 /// Every word has a 64-bit lane of its own, which compilers turn into one vector multiplication for each product: 16
-/// words in the time that [`philox4x32`] takes for three or four, where the machine has vectors of 512 bits and the caller is
-/// compiled for them.
+/// words in the time that [`philox4x32`] takes for three or four, where the machine has vectors of 512 bits and the
+/// caller is compiled for them.
 #[inline(always)]
 pub(crate) fn first_words(key: u64, stream: u64, counters: &[u64; LANES]) -> [u32; LANES] {
     const LOW: u64 = u32::MAX as u64;

@@ -45,7 +45,8 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Batch `i` of the epoch: its number, counted over all epochs, and its seed vertices. Panics if it is out of range.
+    /// Batch `i` of the epoch: its number, counted over all epochs, and its seed vertices. Panics if it is out of
+    /// range.
     pub fn batch(&self, i: usize) -> (u64, &[u32]) {
         let end = ((i + 1) * self.batch_size).min(self.order.len());
         (self.first_batch.wrapping_add(i as u64), &self.order[i * self.batch_size..end])

@@ -1,5 +1,5 @@
-//! What a training step takes in either mode, by a model of bandwidths (Cooperative Minibatching, section 3.1, where γ is the
-//! bandwidth of the device's memory, α that between processing elements and β that from storage).
+//! What a training step takes in either mode, by a model of bandwidths (Cooperative Minibatching, section 3.1, where γ
+//! is the bandwidth of the device's memory, α that between processing elements and β that from storage).
 //!
 //! Per processing element (PE), with the counts of the largest one, for which the others wait:
 //!
@@ -9,11 +9,12 @@
 //! layer l    3 · 4 (w_in (|S~^(l+1)| + |E^l| + |S^l|) + w_out |S^l|) / γ   + 2 · 4 w_in r_l / α
 //! ```
 //!
-//! `r_l` is how many of a layer's sources `S~^(l+1)` other PEs own: none in independent mode, where `S~` is `S`. `d` is the
-//! bytes of a feature row in storage, ρ the miss rate of the cache, and `w` are the numbers of columns. Sampling reads two
-//! offsets a vertex and an id an edge; a layer reads each source row, reads a row for each edge, writes the aggregate, and
-//! writes its output, and the backward pass does twice that. The first layer's input is exchanged with the features and has
-//! no gradient. Stages follow each other; arithmetic, latency and the sum of parameters' gradients are left out.
+//! `r_l` is how many of a layer's sources `S~^(l+1)` other PEs own: none in independent mode, where `S~` is `S`. `d` is
+//! the bytes of a feature row in storage, ρ the miss rate of the cache, and `w` are the numbers of columns. Sampling
+//! reads two offsets a vertex and an id an edge; a layer reads each source row, reads a row for each edge, writes the
+//! aggregate, and writes its output, and the backward pass does twice that. The first layer's input is exchanged with
+//! the features and has no gradient. Stages follow each other; arithmetic, latency and the sum of parameters' gradients
+//! are left out.
 
 use std::sync::Arc;
 

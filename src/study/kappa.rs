@@ -79,19 +79,19 @@ pub struct KappaRow {
     pub misses: u64,
     /// Misses as a share of accesses.
     pub miss_rate: f64,
-    /// Misses for each seed: what is loaded from storage. A sampler that touches fewer rows can have the higher rate and
-    /// the fewer misses.
+    /// Misses for each seed: what is loaded from storage. A sampler that touches fewer rows can have the higher rate
+    /// and the fewer misses.
     pub misses_per_seed: f64,
     /// Validation accuracy after the last epoch, if trained; the cache does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_acc: Option<f64>,
 }
 
-/// Samples consecutive training batches and sends the vertices whose features they need through caches that hold no data.
-/// A row for each sampler, κ and capacity, the last varying fastest.
+/// Samples consecutive training batches and sends the vertices whose features they need through caches that hold no
+/// data. A row for each sampler, κ and capacity, the last varying fastest.
 ///
-/// The first pass warms the caches up and is not counted. Errors: an empty list, no passes, a batch size of 0 or above the
-/// number of training vertices, a method that does not go with a κ between 1 and infinity (random walks), those of
+/// The first pass warms the caches up and is not counted. Errors: an empty list, no passes, a batch size of 0 or above
+/// the number of training vertices, a method that does not go with a κ between 1 and infinity (random walks), those of
 /// [`Directory::new`], and of training.
 pub fn kappa(
     dataset: &Arc<Dataset>,

@@ -41,12 +41,12 @@ impl Machine {
             shared: false,
         };
         match name {
-            // NVIDIA A100 data sheet (80 GB, SXM): HBM2e 2,039 GB/s, NVLink 600 GB/s, PCI-e generation 4 64 GB/s. Of four
-            // as of eight (over NVSwitch), each reaches the others with all of its NVLinks.
+            // NVIDIA A100 data sheet (80 GB, SXM): HBM2e 2,039 GB/s, NVLink 600 GB/s, PCI-e generation 4 64 GB/s. Of
+            // four as of eight (over NVSwitch), each reaches the others with all of its NVLinks.
             "4xA100" => Ok(gpus(4, 2039.0, 300.0, 32.0)),
             "8xA100" => Ok(gpus(8, 2039.0, 300.0, 32.0)),
-            // NVIDIA V100 data sheet (32 GB, SXM): HBM2 900 GB/s, NVLink 300 GB/s, PCI-e 32 GB/s; 16 over NVSwitch are a
-            // DGX-2.
+            // NVIDIA V100 data sheet (32 GB, SXM): HBM2 900 GB/s, NVLink 300 GB/s, PCI-e 32 GB/s; 16 over NVSwitch are
+            // a DGX-2.
             "16xV100" => Ok(gpus(16, 900.0, 150.0, 16.0)),
             // NVIDIA H200 data sheet (SXM): HBM3e 4.8 TB/s, NVLink 900 GB/s, PCI-e generation 5 128 GB/s.
             "8xH200" => Ok(gpus(8, 4800.0, 450.0, 64.0)),

@@ -2,10 +2,12 @@
 //!
 //! * [`work()`]: how much a batch's neighbourhoods hold, against the number of seeds (theorems 3.1 and 3.2, figure 2);
 //! * [`kappa()`]: misses of the feature cache against κ (section 3.2, figure 4);
-//! * [`modes()`]: what P processing elements do independently and cooperatively, for the same global batch (section 3.1);
+//! * [`modes()`]: what P processing elements do independently and cooperatively, for the same global batch (section
+//!   3.1);
 //! * [`cost()`]: what that takes on a machine with given bandwidths, by a model.
 //!
-//! All but the training of [`kappa()`] only sample and count, on the CPU: counts are exact, and the same on every machine.
+//! All but the training of [`kappa()`] only sample and count, on the CPU: counts are exact, and the same on every
+//! machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;

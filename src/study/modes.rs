@@ -77,7 +77,8 @@ pub struct ModeRow {
     pub feature_bytes: Spread,
     /// Bytes of activations received, in f32; their gradients are as many.
     pub activation_bytes: Spread,
-    /// Bytes of a training step but for the gradients of parameters: samples, features, activations and their gradients.
+    /// Bytes of a training step but for the gradients of parameters: samples, features, activations and their
+    /// gradients.
     pub exchanged_bytes: Spread,
 }
 
@@ -124,7 +125,8 @@ impl Counts {
     }
 }
 
-/// Samples the same batches of seeds in both modes, with each number of PEs (threads), and counts. A row for each number.
+/// Samples the same batches of seeds in both modes, with each number of PEs (threads), and counts. A row for each
+/// number.
 ///
 /// That cooperating PEs hold, together, exactly what one would alone is checked as it runs
 /// ([`Error::Disagreement`]). Errors: no numbers of PEs, widths that do not fit the fanouts, a batch size of 0 or above

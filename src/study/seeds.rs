@@ -13,8 +13,8 @@ pub fn seed_pool(dataset: &Dataset) -> Vec<u32> {
     }
 }
 
-/// `n_batches` batches of `batch_size` seeds each, as epochs of training have them but for the smaller last ones: within
-/// an epoch without repeats. Calls `each` with a number, counted from 0, and the seeds.
+/// `n_batches` batches of `batch_size` seeds each, as epochs of training have them but for the smaller last ones:
+/// within an epoch without repeats. Calls `each` with a number, counted from 0, and the seeds.
 pub(super) fn for_full_batches(
     pool: &[u32],
     batch_size: usize,

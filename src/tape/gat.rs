@@ -3,7 +3,8 @@
 //!
 //! With `g` the gradient of the scores before `LR` (see [`Attention::gat_backward`](crate::device::Attention)) and `G`
 //! its sums over the messages of a source or destination:
-//! `dz[s] = Σ_t α̃ dout[t] + G_src[s] a_src + G_dst[s] a_dst`, `da_src = Σ_s G_src[s] z[s]`, `da_dst = Σ_t G_dst[t] z[t]`.
+//! `dz[s] = Σ_t α̃ dout[t] + G_src[s] a_src + G_dst[s] a_dst`, `da_src = Σ_s G_src[s] z[s]`,
+//! `da_dst = Σ_t G_dst[t] z[t]`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `out[t, h] = Σ_s α̃_h(s → t) z_src[s, h]`, `α = softmax_s ⟨a[h], LR(z_src[s, h] + z_dst[t, h])⟩` (Brody, Alon & Yahav
-//! 2022), fused.
+//! `out[t, h] = Σ_s α̃_h(s → t) z_src[s, h]`, `α = softmax_s ⟨a[h], LR(z_src[s, h] + z_dst[t, h])⟩` (Brody, Alon &
+//! Yahav 2022), fused.
 //!
 //! With `u = z_src[s] + z_dst[t]` and `g` the gradient of the scores (see
 //! [`Attention`](crate::device::Attention)): `dz_src[s] = Σ_t (α̃ dout[t] + g a ⊙ LR'(u))`,

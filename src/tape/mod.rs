@@ -147,8 +147,8 @@ impl<D: Device> Tape<D> {
         Tape { training: false, ..Tape::training(device, 0) }
     }
 
-    /// The same tape for one of several processing elements, each of which has other rows of one batch: batch norm takes
-    /// the statistics of all.
+    /// The same tape for one of several processing elements, each of which has other rows of one batch: batch norm
+    /// takes the statistics of all.
     pub fn with_peers(mut self, peers: Arc<dyn RowPeers<D>>) -> Self {
         self.peers = Some(peers);
         self

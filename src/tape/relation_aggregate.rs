@@ -1,8 +1,8 @@
 //! `out[t] = f(x[t] · W_root + Σ_r mean_{e: s→t of relation r} x[s] · W_r + b)`.
 //!
 //! With `g = f'(·) ⊙ dout` and `f_e` one over the number of `t`'s in-edges of relation `r`:
-//! `dx[s] = g[s] · W_rootᵀ + Σ_r Σ_{e: s→t} f_e g[t] · W_rᵀ`, `dW_r = Σ_e f_e x[s(e)]ᵀ · g[t(e)]`, both by gathers over the
-//! edges grouped by source or destination, `dW_root = Σ_t x[t]ᵀ · g[t]` and `db = Σ_t g[t]`.
+//! `dx[s] = g[s] · W_rootᵀ + Σ_r Σ_{e: s→t} f_e g[t] · W_rᵀ`, `dW_r = Σ_e f_e x[s(e)]ᵀ · g[t(e)]`, both by gathers over
+//! the edges grouped by source or destination, `dW_root = Σ_t x[t]ᵀ · g[t]` and `db = Σ_t g[t]`.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The sum over relations of the mean over a destination's in-edges of the relation of `x · W_r`, of the
-    /// destination's own row times `root` and of `bias`; then `activation`. `x: [n_src, k]`, `weight: [n_relations · k, n]`
-    /// (one matrix below the other), `root: [k, n]`, `bias: [1, n]`, out: `[n_dst, n]`.
+    /// destination's own row times `root` and of `bias`; then `activation`. `x: [n_src, k]`,
+    /// `weight: [n_relations · k, n]` (one matrix below the other), `root: [k, n]`, `bias: [1, n]`, out: `[n_dst, n]`.
     ///
     /// Over a block with estimator weights, each relation's mean is weighted by them. Messages are never written; sums
     /// or products come first, whichever is cheaper. Errors: a block without edge types or with one at or above

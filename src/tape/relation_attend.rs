@@ -1,8 +1,9 @@
-//! Attention over typed edges. Scores: `out[e] = q[g(e)] + k[h(e)]`, where `g(e)` is the group of the edge's relation and
-//! destination and `h(e)` that of its relation and source; messages: `out[t, i, :] = Σ_e α[e, i] z[h(e), i, :]` over the
-//! in-edges of `t`, for every head `i`.
+//! Attention over typed edges. Scores: `out[e] = q[g(e)] + k[h(e)]`, where `g(e)` is the group of the edge's relation
+//! and destination and `h(e)` that of its relation and source; messages: `out[t, i, :] = Σ_e α[e, i] z[h(e), i, :]`
+//! over the in-edges of `t`, for every head `i`.
 //!
-//! `dz[h, i, :] = Σ_e α[e, i] dout[t(e), i, :]` over the edges of group `h`, `dα[e, i] = ⟨dout[t(e), i, :], z[h(e), i, :]⟩`.
+//! `dz[h, i, :] = Σ_e α[e, i] dout[t(e), i, :]` over the edges of group `h`,
+//! `dα[e, i] = ⟨dout[t(e), i, :], z[h(e), i, :]⟩`.
 
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use crate::pattern::Pattern;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// A score per edge and head, in the block's order, from `query` at the edge's relation and destination and `key` at
-    /// its relation and source (`[n_group, heads]` each): `[n_edge, heads]`.
+    /// A score per edge and head, in the block's order, from `query` at the edge's relation and destination and `key`
+    /// at its relation and source (`[n_group, heads]` each): `[n_edge, heads]`.
     pub fn relation_scores(
         &self,
         block: &Arc<Block<D>>,
@@ -34,8 +35,8 @@ impl<D: Device> Tape<D> {
         self.add(query, self.gather_rows(key, copy(&edges.source_group)?)?)
     }
 
-    /// Sums of messages `z: [n_group, heads · dim]`, one for each relation and source, over a destination's in-edges with
-    /// the factors `attention: [n_edge, heads]`: `[n_dst, heads · dim]`.
+    /// Sums of messages `z: [n_group, heads · dim]`, one for each relation and source, over a destination's in-edges
+    /// with the factors `attention: [n_edge, heads]`: `[n_dst, heads · dim]`.
     pub fn relation_attend(
         &self,
         block: &Arc<Block<D>>,

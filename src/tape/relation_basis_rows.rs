@@ -1,7 +1,8 @@
 //! `out[g] = Σ_b c[r(g), b] · V[b · n_ids + id(g)]` for groups `g` of one relation and one vertex each: rows of
 //! `W_r = Σ_b c_rb V_b`, of which only those that a block reads are made.
 //!
-//! `dV[b · n_ids + id] = Σ_{g of id} c[r(g), b] dout[g]`, row-sparse; `dc[r, b] = Σ_{g of r} ⟨dout[g], V[b · n_ids + id(g)]⟩`.
+//! `dV[b · n_ids + id] = Σ_{g of id} c[r(g), b] dout[g]`, row-sparse;
+//! `dc[r, b] = Σ_{g of r} ⟨dout[g], V[b · n_ids + id(g)]⟩`.
 
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ impl<D: Device> Tape<D> {
         self.apply(op, &[coefficients, bases])
     }
 
-    /// The rows that the destinations' global ids name in one combination of bases: `coefficients: [1, n_bases]`, `bases`
-    /// as in [`relation_basis_rows`](Tape::relation_basis_rows), out: `[n_dst, n]`.
+    /// The rows that the destinations' global ids name in one combination of bases: `coefficients: [1, n_bases]`,
+    /// `bases` as in [`relation_basis_rows`](Tape::relation_basis_rows), out: `[n_dst, n]`.
     pub fn basis_rows(&self, block: &Arc<Block<D>>, coefficients: Var, bases: Var) -> Result<Var> {
         let ([n, n_bases], [n_rows, _]) = (self.shape(coefficients), self.shape(bases));
         if n != 1 || n_bases == 0 || !n_rows.is_multiple_of(n_bases) {

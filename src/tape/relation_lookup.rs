@@ -20,8 +20,8 @@ impl<D: Device> Tape<D> {
         self.apply(RelationLookup { block: block.clone(), n_relations }, &[weight])
     }
 
-    /// As [`relation_transform`](Tape::relation_transform) over one-hot rows: the rows of `weight` that the relations and
-    /// the vertices' global ids name, `[n_group, n]`.
+    /// As [`relation_transform`](Tape::relation_transform) over one-hot rows: the rows of `weight` that the relations
+    /// and the vertices' global ids name, `[n_group, n]`.
     pub fn relation_rows(
         &self,
         block: &Arc<Block<D>>,

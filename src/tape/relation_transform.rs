@@ -1,7 +1,7 @@
 //! `out[g] = x[row(g)] · W_{r(g)}` for groups `g` of one relation and one source (or destination) each.
 //!
-//! `dx[s] = Σ_{g of s} dout[g] · W_{r(g)}ᵀ`, `dW_r = Σ_{g of r} x[row(g)]ᵀ · dout[g]`: the relation kernels over a block
-//! whose destinations are the groups, each with one in-edge.
+//! `dx[s] = Σ_{g of s} dout[g] · W_{r(g)}ᵀ`, `dW_r = Σ_{g of r} x[row(g)]ᵀ · dout[g]`: the relation kernels over a
+//! block whose destinations are the groups, each with one in-edge.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// Rows of `x: [n_src, k]` times the matrix of a relation, once for every pair of a relation and a vertex that an edge
-    /// of it touches: sources ([`Direction::Backward`]) or destinations ([`Direction::Forward`]), in the order of the
-    /// block's groups. `weight: [n_relations · k, n]`, out: `[n_group, n]`.
+    /// Rows of `x: [n_src, k]` times the matrix of a relation, once for every pair of a relation and a vertex that an
+    /// edge of it touches: sources ([`Direction::Backward`]) or destinations ([`Direction::Forward`]), in the order of
+    /// the block's groups. `weight: [n_relations · k, n]`, out: `[n_group, n]`.
     pub fn relation_transform(
         &self,
         block: &Arc<Block<D>>,

@@ -42,8 +42,8 @@ pub fn mean_nll<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Re
     Ok(sum / count as f64)
 }
 
-/// Area under the ROC curve of a binary classifier: the probability that a row of class 1 has a higher score than one of
-/// class 0, ties counted half (mid-ranks). NaN without rows of both classes.
+/// Area under the ROC curve of a binary classifier: the probability that a row of class 1 has a higher score than one
+/// of class 0, ties counted half (mid-ranks). NaN without rows of both classes.
 ///
 /// `scores: [n]`, `labels: [n]`; labels other than 0 and 1 are passed over. A NaN score ranks above all numbers.
 pub fn roc_auc(scores: &[f64], labels: &[i32]) -> Result<f64> {

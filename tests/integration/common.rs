@@ -21,6 +21,21 @@ pub fn shared(path: impl AsRef<Path>) -> Option<PathBuf> {
     None
 }
 
+/// All files below `folder` with one of these extensions.
+pub fn files_below(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path, extensions));
+        } else if path.extension().is_some_and(|e| extensions.iter().any(|&extension| e == extension)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
 /// Whether the long forms of tests are asked for (`COHOP_LONG=1`).
 pub fn long() -> bool {
     std::env::var_os("COHOP_LONG").is_some_and(|v| v == "1")

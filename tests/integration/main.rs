@@ -13,6 +13,7 @@ mod golden_layers;
 mod golden_relations;
 mod input_aggregate;
 mod layers;
+mod line_length;
 mod npz;
 mod relations;
 mod shared_data;

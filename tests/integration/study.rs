@@ -7,8 +7,8 @@ use cohop::study::{WorkConfig, seed_pool, work};
 
 use crate::common;
 
-/// Theorem 3.1 of Cooperative Minibatching, P · E W(B/P) ≥ E W(B), on every shared graph that has splits. Means may be off
-/// by chance: by 6 standard errors with probability below 1e-8, in each of some 100 comparisons.
+/// Theorem 3.1 of Cooperative Minibatching, P · E W(B/P) ≥ E W(B), on every shared graph that has splits. Means may be
+/// off by chance: by 6 standard errors with probability below 1e-8, in each of some 100 comparisons.
 #[test]
 fn work_is_concave_on_every_shared_graph() {
     let Some(folder) = common::shared("data") else { return };

@@ -31,8 +31,8 @@ use workload::{Size, Workload};
 /// Measure the kernels on this machine
 ///
 /// Every answer is checked before it is timed. Runs during which other processes were busy are replaced, up to three
-/// times as many in all. "of copy" is the share that the bytes moved a second have of those that a plain copy moves, where
-/// rows that are read again count again: it can exceed 100 % where they stay in a cache.
+/// times as many in all. "of copy" is the share that the bytes moved a second have of those that a plain copy moves,
+/// where rows that are read again count again: it can exceed 100 % where they stay in a cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

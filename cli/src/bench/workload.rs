@@ -80,8 +80,8 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// Reads the arrays `rowptr, col, x, y, train, batches, etype` of a folder; each with its name and `.npy`. Of a data set
-    /// folder, the graph and the features are mapped and stay on disk until they are used.
+    /// Reads the arrays `rowptr, col, x, y, train, batches, etype` of a folder; each with its name and `.npy`. Of a
+    /// data set folder, the graph and the features are mapped and stay on disk until they are used.
     pub(super) fn read(folder: &Path, seed: u64) -> Result<Self> {
         if folder.join("indptr.npy").exists() {
             let dataset = data::load_with(folder, &LoadOptions { trust_indices: true })?;

@@ -13,8 +13,8 @@ use cohop::study::{CostConfig, CostRow, Machine, ModesConfig, modes, predict, se
 
 /// Predicted time of a training step in both modes
 ///
-/// Counts as `cohop study modes` does, and divides the bytes of each stage by the bandwidths of a machine: of device memory
-/// (gamma), between processing elements (alpha), and from storage (beta). Arithmetic and latency are left out.
+/// Counts as `cohop study modes` does, and divides the bytes of each stage by the bandwidths of a machine: of device
+/// memory (gamma), between processing elements (alpha), and from storage (beta). Arithmetic and latency are left out.
 #[derive(Debug, Args)]
 pub(super) struct CostArgs {
     #[command(flatten)]

@@ -15,8 +15,8 @@ use cohop::study::{self, KappaConfig, KappaRow};
 
 /// Misses of the feature cache against kappa
 ///
-/// Samples consecutive training batches and sends the vertices whose features they need through caches. The first pass over
-/// the training vertices fills them and is not counted.
+/// Samples consecutive training batches and sends the vertices whose features they need through caches. The first pass
+/// over the training vertices fills them and is not counted.
 #[derive(Debug, Args)]
 pub(super) struct KappaArgs {
     #[command(flatten)]

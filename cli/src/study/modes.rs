@@ -78,9 +78,9 @@ impl Sampling {
 
 /// Independent against cooperative minibatching
 ///
-/// Samples the same batches in both modes, with each number of processing elements (threads), and counts per element what
-/// it holds and exchanges; max/mean is how much more the largest has. That cooperating elements hold together what one holds
-/// alone is checked.
+/// Samples the same batches in both modes, with each number of processing elements (threads), and counts per element
+/// what it holds and exchanges; max/mean is how much more the largest has. That cooperating elements hold together what
+/// one holds alone is checked.
 #[derive(Debug, Args)]
 pub(super) struct ModesArgs {
     #[command(flatten)]

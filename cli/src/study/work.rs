@@ -13,9 +13,9 @@ use cohop::study::{self, WorkConfig, WorkRow, method_name, seed_pool};
 
 /// Work per seed against batch size
 ///
-/// Samples batches around training vertices (of a data set without any, around all) and counts the vertices |S^l| and edges
-/// |E^l| of every layer l from the seeds outward. W is the sum over layers of sources and edges. In expectation W(B)/B never
-/// rises with B.
+/// Samples batches around training vertices (of a data set without any, around all) and counts the vertices |S^l| and
+/// edges |E^l| of every layer l from the seeds outward. W is the sum over layers of sources and edges. In expectation
+/// W(B)/B never rises with B.
 #[derive(Debug, Args)]
 pub(super) struct WorkArgs {
     #[command(flatten)]

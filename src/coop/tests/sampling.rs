@@ -87,8 +87,8 @@ fn cooperate(
     .unwrap()
 }
 
-/// The PEs' blocks hold each vertex and each edge of the block that one PE samples, once; rows that one PE sends are rows
-/// that another receives.
+/// The PEs' blocks hold each vertex and each edge of the block that one PE samples, once; rows that one PE sends are
+/// rows that another receives.
 fn check(graph: &Arc<Graph>, partition: Partition, config: &SamplerConfig, seeds: &[u32], batch: u64) {
     let what = format!("{config:?} {} PEs", partition.n_pes());
     let cpu = Cpu::<f64>::new();

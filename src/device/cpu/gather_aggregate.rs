@@ -1,9 +1,9 @@
 //! Rows gathered and aggregated in one pass: what a first layer needs of the features, straight from the table of all
 //! vertices' rows.
 //!
-//! The rows of a block's sources are the largest matrix of most minibatches. A layer that is linear in them needs, for each
-//! destination, its own row and a weighted sum of its sources' rows: the sources' are read where they lie, and never
-//! written side by side.
+//! The rows of a block's sources are the largest matrix of most minibatches. A layer that is linear in them needs, for
+//! each destination, its own row and a weighted sum of its sources' rows: the sources' are read where they lie, and
+//! never written side by side.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Aggregation over typed edges on the CPU.
 //!
-//! The rows of the output are cut into tiles, and a task takes one relation after the other for its tile: the tile's rows,
-//! their groups' sums and the products of these stay in a core's second-level cache. Tiles depend on shapes alone, not on
-//! the number of threads, nor does the result.
+//! The rows of the output are cut into tiles, and a task takes one relation after the other for its tile: the tile's
+//! rows, their groups' sums and the products of these stay in a core's second-level cache. Tiles depend on shapes
+//! alone, not on the number of threads, nor does the result.
 
 use std::ops::Range;
 
@@ -207,7 +207,8 @@ impl<S: Scalar> Relation for Cpu<S> {
         let (k, n) = (x.cols, dout.cols);
         let tile = tile_rows(edges.n_src);
         let n_tiles = edges.n_src.div_ceil(tile);
-        // Each part of the tiles adds up a gradient of its own: all together take no more memory than `dx` or `dweight`.
+        // Each part of the tiles adds up a gradient of its own: all together take no more memory than `dx` or
+        // `dweight`.
         let n_parts = n_tiles.min(MAX_BLOCKS).min((dx.data.len() / dweight.len().max(1)).max(1));
         let order = edges.cheaper_order(Direction::Backward, n, k);
         if dweight.is_empty() || n_tiles == 0 || order == Order::TransformFirst || n_parts < n_tiles.min(8) {
@@ -373,8 +374,8 @@ impl<S: Scalar> Cpu<S> {
         Ok(())
     }
 
-    /// `out = Σ_g (Σ_e weight(e) a[indices[e], :])ᵀ · b[row g, :]` over some groups of one relation, or with `transpose`
-    /// the transpose of that.
+    /// `out = Σ_g (Σ_e weight(e) a[indices[e], :])ᵀ · b[row g, :]` over some groups of one relation, or with
+    /// `transpose` the transpose of that.
     fn outer(
         &self,
         groups: &RelationGroups<Self>,

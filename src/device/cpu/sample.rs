@@ -119,8 +119,8 @@ impl<S: Scalar> Sample for Cpu<S> {
 }
 
 impl<S: Scalar> Cpu<S> {
-    /// [`sample_block`](Sample::sample_block) for destinations whose in-edges are in `graph`, one of several that sample
-    /// a minibatch together with `peers`. All destinations must have rows there.
+    /// [`sample_block`](Sample::sample_block) for destinations whose in-edges are in `graph`, one of several that
+    /// sample a minibatch together with `peers`. All destinations must have rows there.
     pub(crate) fn sample_in_edges(
         &self,
         graph: InEdges<'_>,

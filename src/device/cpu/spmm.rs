@@ -1,10 +1,10 @@
 //! Sparse times dense on the CPU.
 //!
 //! Rows go to tasks balanced by entries. A row is computed in tiles of columns whose sums stay in registers: per entry
-//! and tile one load and one addition a vector. Rows of `x` that come later are prefetched, as the hardware cannot guess
-//! where they are; long rows are cut into runs of entries, between which the sums wait in memory, so that every tile but
-//! the first finds what it reads in a near cache. Sums run in the entries' order: the same result for any number of
-//! threads.
+//! and tile one load and one addition a vector. Rows of `x` that come later are prefetched, as the hardware cannot
+//! guess where they are; long rows are cut into runs of entries, between which the sums wait in memory, so that every
+//! tile but the first finds what it reads in a near cache. Sums run in the entries' order: the same result for any
+//! number of threads.
 
 use std::ops::Range;
 

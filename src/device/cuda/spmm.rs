@@ -30,7 +30,8 @@ impl<S: Scalar> Spmm for Cuda<S> {
         let (scalar, add, stream) = (dtype::<S>(), adds(write), self.stream()?);
         // SAFETY: the pattern is valid: `indptr` holds `n_rows + 1` offsets up to `n_edge`, `indices` and `positions`
         // hold `n_edge` each, `x` `cols` scalars for each column of the pattern, `out` `n_rows * cols`; factors are
-        // null or hold one scalar for each entry, row or column, and the scratch memory as many bytes as were asked for.
+        // null or hold one scalar for each entry, row or column, and the scratch memory as many bytes as were asked
+        // for.
         let code = unsafe {
             ffi::cohop_spmm(
                 scalar, n_rows, n_edge, cols, indptr, indices, positions, edge, row, column, x, part, out,
@@ -108,9 +109,9 @@ impl<S: Scalar> Spmm for Cuda<S> {
         let (from_indptr, from_indices, part) =
             (a.indptr.pointer(), a.indices.pointer(), scratch.pointer().cast());
         let (indptr, indices, edge) = (indptr.pointer(), indices.pointer(), edge.pointer());
-        // SAFETY: the pattern is valid: `from_indptr` holds `n_rows + 1` offsets up to `n_edge`, `from_indices` `n_edge`
-        // numbers below `n_cols`; `indptr` holds `n_cols + 1`, `indices` and `edge` `n_edge`, and the scratch memory as
-        // many bytes as were asked for.
+        // SAFETY: the pattern is valid: `from_indptr` holds `n_rows + 1` offsets up to `n_edge`, `from_indices`
+        // `n_edge` numbers below `n_cols`; `indptr` holds `n_cols + 1`, `indices` and `edge` `n_edge`, and the scratch
+        // memory as many bytes as were asked for.
         let code = unsafe {
             ffi::cohop_transpose(
                 n_rows,

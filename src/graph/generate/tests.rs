@@ -107,9 +107,9 @@ fn sbm_edges_are_inside_a_class_by_the_homophily() {
     }
 }
 
-/// Expected degrees follow from the propensities; a vertex' degree is then binomial over edges. The standardised squared
-/// deviations summed over n = 4000 vertices have mean n and variance below n (2 + 1/μ) with the smallest expected degree
-/// μ > 5: 8 standard deviations, beyond any false alarm of 1e-6 even with the skew of the sum.
+/// Expected degrees follow from the propensities; a vertex' degree is then binomial over edges. The standardised
+/// squared deviations summed over n = 4000 vertices have mean n and variance below n (2 + 1/μ) with the smallest
+/// expected degree μ > 5: 8 standard deviations, beyond any false alarm of 1e-6 even with the skew of the sum.
 #[test]
 fn sbm_degrees_follow_the_propensities() {
     let sbm = sbm();

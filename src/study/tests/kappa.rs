@@ -93,10 +93,10 @@ fn kappa_infinite_repeats_neighbourhoods() {
     }
 }
 
-/// Minibatches of different seeds, at the middle of a window, where κ mixes most. Each neighbour is in a vertex's sample with
-/// probability min(1, k/d), independently of other draws; within a draw the counts vary less than a multinomial's, so that
-/// Pearson's statistic errs to the safe side. 2 · 6 · 3 statistics of each kind, each beyond 6 deviations with probability
-/// below 1e-8: a false alarm has a probability below 1e-6.
+/// Minibatches of different seeds, at the middle of a window, where κ mixes most. Each neighbour is in a vertex's
+/// sample with probability min(1, k/d), independently of other draws; within a draw the counts vary less than a
+/// multinomial's, so that Pearson's statistic errs to the safe side. 2 · 6 · 3 statistics of each kind, each beyond 6
+/// deviations with probability below 1e-8: a false alarm has a probability below 1e-6.
 #[test]
 fn a_minibatch_is_distributed_as_with_kappa_1() {
     const DRAWS: u64 = 1500;

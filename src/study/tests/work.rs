@@ -59,8 +59,8 @@ fn counts_are_those_of_direct_sampling() {
     );
 }
 
-/// Theorem 3.1: P · E W(B/P) ≥ E W(B). On a graph whose neighbourhoods overlap the difference is far above chance: it must
-/// be at least 6 standard errors of both means, or the theorem is not what is seen.
+/// Theorem 3.1: P · E W(B/P) ≥ E W(B). On a graph whose neighbourhoods overlap the difference is far above chance: it
+/// must be at least 6 standard errors of both means, or the theorem is not what is seen.
 #[test]
 fn work_is_concave_in_the_batch_size() {
     let graph = Arc::new(Rmat::graph500(9, 8, 5).generate().unwrap());

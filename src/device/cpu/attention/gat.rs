@@ -131,8 +131,8 @@ impl<T: Send> Split for FirstRows<'_, T> {
     }
 }
 
-/// What a destination contributes to each of its messages, side by side, as it is gathered for each: `score_dst`, `max`,
-/// `ln sum` and `δ`, each `[heads]`.
+/// What a destination contributes to each of its messages, side by side, as it is gathered for each: `score_dst`,
+/// `max`, `ln sum` and `δ`, each `[heads]`.
 fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> Vec<S> {
     let (n_dst, width) = (saved.out.rows, saved.out.cols);
     let mut stats = vec![S::zero(); n_dst * 4 * heads];

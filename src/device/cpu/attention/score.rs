@@ -1,7 +1,7 @@
 //! Scores of one row's messages: softmax over them, and dropout.
 //!
-//! `[n_message, heads]` in a task's scratch memory. Where `heads` divides the number of lanes, lane `l` always belongs to
-//! head `l mod heads`, and everything runs in full vectors whatever `heads` is.
+//! `[n_message, heads]` in a task's scratch memory. Where `heads` divides the number of lanes, lane `l` always belongs
+//! to head `l mod heads`, and everything runs in full vectors whatever `heads` is.
 
 use std::any::TypeId;
 

@@ -52,8 +52,8 @@ impl<T: HeadTile> Tile for OneHead<'_, T> {
     }
 }
 
-/// Runs `$body` for each head `$g` of `0..$n`, with a constant for `$g`: a loop over heads makes the compiler keep sums in
-/// memory, and even gather and scatter them.
+/// Runs `$body` for each head `$g` of `0..$n`, with a constant for `$g`: a loop over heads makes the compiler keep sums
+/// in memory, and even gather and scatter them.
 macro_rules! for_heads {
     ($g:ident in $n:expr, $body:block) => {
         for_heads!($g in $n, $body, 0 1 2 3 4 5 6 7)
@@ -145,7 +145,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks for the row of `x` that message `k` of `later` will gather; for the first tile of a row, which asks for all.
+    /// Asks for the row of `x` that message `k` of `later` will gather; for the first tile of a row, which asks for
+    /// all.
     #[inline(always)]
     pub(super) fn prefetch<S>(&self, x: &[S], width: usize, k: usize, begin: usize) {
         if begin == 0

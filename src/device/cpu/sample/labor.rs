@@ -118,8 +118,8 @@ impl Plan {
 
 /// Those who sample other destinations of the same minibatch.
 pub(crate) trait LaborPeers {
-    /// Raises each candidate's value to the largest that it has with any peer; returns the sum over all peers' different
-    /// candidates of their [`share`]s.
+    /// Raises each candidate's value to the largest that it has with any peer; returns the sum over all peers'
+    /// different candidates of their [`share`]s.
     fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64>;
 }
 

@@ -195,8 +195,8 @@ pub(super) fn key(value: u64, place: u64) -> u128 {
     u128::from(value) << 64 | u128::from(place)
 }
 
-/// The `fanout` edges with the smallest variates, where `id`, given an edge's position and shift, names its variate: its
-/// number (dependent neighbour sampling) or its source (LABOR-0 of fixed size).
+/// The `fanout` edges with the smallest variates, where `id`, given an edge's position and shift, names its variate:
+/// its number (dependent neighbour sampling) or its source (LABOR-0 of fixed size).
 pub(super) struct Smallest<'w, F> {
     pub(super) variates: Variates,
     pub(super) stream: u64,

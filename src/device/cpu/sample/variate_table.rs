@@ -18,8 +18,8 @@ const LANES: usize = 16;
 /// Places in a part, and room for a vector more.
 pub(super) type Found = [u32; PART + LANES];
 
-/// The most significant byte of every vertex's variate: a quarter of the memory of the variates, so that it stays in the
-/// second-level cache up to a million vertices, and of 256 edges only one has to be decided by the other bytes. One
+/// The most significant byte of every vertex's variate: a quarter of the memory of the variates, so that it stays in
+/// the second-level cache up to a million vertices, and of 256 edges only one has to be decided by the other bytes. One
 /// table serves the layers of a batch that share a stream, and the batches that share a seed.
 #[derive(Default)]
 pub(super) struct VariateTable {
@@ -86,8 +86,8 @@ impl TopBytes<'_> {
         self.bytes[vertex as usize]
     }
 
-    /// Calls `each` with the places of the sources whose bytes are at most `limit`, ascending. `found` is memory to work
-    /// with.
+    /// Calls `each` with the places of the sources whose bytes are at most `limit`, ascending. `found` is memory to
+    /// work with.
     #[inline(always)]
     pub(super) fn for_each_at_most(
         self,
@@ -102,8 +102,8 @@ impl TopBytes<'_> {
         }
     }
 
-    /// Writes the places of the sources whose bytes are at most `limit`, ascending, to `found`. Returns how many there are.
-    /// No branch depends on a byte: none could be guessed.
+    /// Writes the places of the sources whose bytes are at most `limit`, ascending, to `found`. Returns how many there
+    /// are. No branch depends on a byte: none could be guessed.
     #[inline(always)]
     fn find(self, sources: &[u32], limit: u8, found: &mut Found) -> usize {
         #[cfg(target_arch = "x86_64")]

@@ -93,8 +93,9 @@ proptest! {
                         continue;
                     }
                     let spec = spec(method, fanout);
-                    let job = Job { graph: graph.in_edges(), dst: &dst, spec: &spec, variates: &variates, layer, walked: None };
-                    check_block(&graph, &dst, &spec, &fast_by(number % 2 == 0, &job).unwrap());
+                    let (spec, variates, edges) = (&spec, &variates, graph.in_edges());
+                    let job = Job { graph: edges, dst: &dst, spec, variates, layer, walked: None };
+                    check_block(&graph, &dst, spec, &fast_by(number % 2 == 0, &job).unwrap());
                 }
             }
         }
