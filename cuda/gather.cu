@@ -1,8 +1,8 @@
 // Rows of a table by index, and the reverse.
 //
-// Both are bound by memory. A gather reads each row once, in pieces of up to 16 bytes, and writes it once; it also reads
-// tables in the host's memory, across the bus. A scatter sorts the indices, so that rows that are added to the same row
-// are neighbours; it reads a row of x for each and reads and writes a row of out for each that differs.
+// Both are bound by memory. A gather reads each row once, in pieces of up to 16 bytes, and writes it once; it also
+// reads tables in the host's memory, across the bus. A scatter sorts the indices, so that rows that are added to the
+// same row are neighbours; it reads a row of x for each and reads and writes a row of out for each that differs.
 #include "indexed.cuh"
 #include "scratch.h"
 #include "sort.h"
@@ -120,9 +120,9 @@ __device__ __forceinline__ void add_pack(S* to, const Pack<S, N>& values) {
 /// A group adds the rows of its part to those of `out`; but for the first rows, if the part before ends with the same
 /// index: their sum becomes sums[part].
 template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) scatter_add_kernel(Sorted sorted, uint64_t cols, uint32_t lanes, uint32_t tiles,
-                                                            const S* __restrict__ x, S* __restrict__ sums,
-                                                            S* __restrict__ out) {
+__global__ void __launch_bounds__(BLOCK) scatter_add_kernel(Sorted sorted, uint64_t cols, uint32_t lanes,
+                                                            uint32_t tiles, const S* __restrict__ x,
+                                                            S* __restrict__ sums, S* __restrict__ out) {
   const ScatterGroup<N> group(sorted, cols, lanes, tiles);
   if (group.is_idle) return;
   const uint64_t begin = sorted.begin(group.part), end = sorted.end(group.part);

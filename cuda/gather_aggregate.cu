@@ -1,7 +1,7 @@
 // Rows of a table by index, aggregated where they lie: a gather and a sparse product in one.
 //
-// Bound by memory: reads a row of the table per entry and per row of the pattern, and writes that row, alone or with the
-// sum behind it. Sums are those of spmm.cu to the bit, by the same code. An index out of range is reported, as by a
+// Bound by memory: reads a row of the table per entry and per row of the pattern, and writes that row, alone or with
+// the sum behind it. Sums are those of spmm.cu to the bit, by the same code. An index out of range is reported, as by a
 // gather, and its row taken for zeros.
 #include "indexed.cuh"
 #include "product.cuh"

@@ -1,7 +1,7 @@
 // Sparse times dense: out (= | +=) A x.
 //
-// Bound by memory: reads a row of x an entry and writes a row of out a row. See csr_rows.cuh for who does what. Sums run
-// in the entries' order, those of hubs in chunks of it: the same result on every run.
+// Bound by memory: reads a row of x an entry and writes a row of out a row. See csr_rows.cuh for who does what. Sums
+// run in the entries' order, those of hubs in chunks of it: the same result on every run.
 #include "product.cuh"
 
 namespace cohop {

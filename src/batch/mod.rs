@@ -1,7 +1,7 @@
 //! Minibatches, and where they come from.
 //!
-//! A [`Batch`] holds all that a model needs for a step: sampled blocks, rows of features, labels. A [`BatchSource`] makes
-//! one of seed vertices and a batch number. There are five sources:
+//! A [`Batch`] holds all that a model needs for a step: sampled blocks, rows of features, labels. A [`BatchSource`]
+//! makes one of seed vertices and a batch number. There are five sources:
 //!
 //! * [`WholeGraph`]: one batch of all vertices and edges, made once;
 //! * [`HostSampling`]: sampled and sliced on the host, by workers that are ahead of the device;
@@ -57,11 +57,12 @@ pub use whole_graph::WholeGraph;
 
 /// A minibatch on a device; on the host it is a `Batch<Cpu<S>>`, which [`to_device`](Batch::to_device) moves.
 ///
-/// Where several processing elements (PEs) cooperate, each has its part of one batch: blocks whose destinations it owns.
+/// Where several processing elements (PEs) cooperate, each has its part of one batch: blocks whose destinations it
+/// owns.
 #[derive(Debug)]
 pub struct Batch<D: Device> {
-    /// In model order: the sources of the first are the vertices whose features are needed, the destinations of the last
-    /// the seeds.
+    /// In model order: the sources of the first are the vertices whose features are needed, the destinations of the
+    /// last the seeds.
     pub blocks: Vec<Arc<Block<D>>>,
     /// Rows of the first block's sources.
     pub input: BatchInput<D>,

@@ -24,8 +24,8 @@ pub struct BatchNeeds {
     /// Blocks know their edges' numbers in the graph.
     pub edge_ids: bool,
     /// What the first layer does with dense features first of all, if it is the same whatever the parameters are. A
-    /// source may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]): the sources' rows, the largest
-    /// matrix of a batch, are never written. A source need not.
+    /// source may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]): the sources' rows, the
+    /// largest matrix of a batch, are never written. A source need not.
     pub input_aggregate: Option<Aggregate>,
 }
 
@@ -155,8 +155,8 @@ impl<S: Scalar> Slicer<S> {
         Ok((BatchInput::Dense(rows), counts))
     }
 
-    /// `[vertices.len(), dim]`: feature rows, widened to the scalar. Errors: a vertex out of range, more than `u32::MAX`
-    /// sparse entries.
+    /// `[vertices.len(), dim]`: feature rows, widened to the scalar. Errors: a vertex out of range, more than
+    /// `u32::MAX` sparse entries.
     pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
         match &self.dataset.features {
             Features::F32(x) => self.dense_rows(x.data(), vertices),

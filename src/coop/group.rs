@@ -35,8 +35,8 @@ impl<D: Device> Group<D> {
         Group { members: None }
     }
 
-    /// This PE's place among those of `communicator`. Collective: all call it at the same time. Errors: serial mode with
-    /// several PEs, a communicator that cannot be duplicated.
+    /// This PE's place among those of `communicator`. Collective: all call it at the same time. Errors: serial mode
+    /// with several PEs, a communicator that cannot be duplicated.
     pub fn new(device: &D, mode: Mode, communicator: Communicator) -> Result<Self> {
         if mode == Mode::Serial {
             let n_pes = format!("serial with {} processing elements", communicator.size());
@@ -122,8 +122,8 @@ impl<D: Device> Group<D> {
     }
 
     /// The statistics that batch norms took. Those of batches of their own are averaged over PEs, so that running
-    /// averages stay the same everywhere; those of one batch together are the same already. Collective. Errors: those of
-    /// communication.
+    /// averages stay the same everywhere; those of one batch together are the same already. Collective. Errors: those
+    /// of communication.
     pub fn share_statistics(
         &self,
         device: &D,

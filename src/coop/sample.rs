@@ -1,5 +1,5 @@
-//! Cooperative sampling: each processing element samples the in-edges of the vertices that it owns, and tells the owners
-//! of the sources which vertices the next layer needs (Cooperative Minibatching §3, algorithm 1).
+//! Cooperative sampling: each processing element samples the in-edges of the vertices that it owns, and tells the
+//! owners of the sources which vertices the next layer needs (Cooperative Minibatching §3, algorithm 1).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -12,8 +12,9 @@ use crate::tape::{Tape, Var};
 
 /// A model: parameters, and scores of a batch's seeds as a function of them.
 ///
-/// [`Stack`](super::Stack) is the built-in one. For one of one's own two methods are the heart: [`forward`](Model::forward)
-/// records on a tape what becomes of a batch, and [`parameters`](Model::parameters) holds what the optimiser changes.
+/// [`Stack`](super::Stack) is the built-in one. For one of one's own two methods are the heart:
+/// [`forward`](Model::forward) records on a tape what becomes of a batch, and [`parameters`](Model::parameters) holds
+/// what the optimiser changes.
 pub trait Model<D: Device>: Debug + Send + Sync {
     /// The parameters.
     fn parameters(&self) -> &Parameters<D>;

@@ -46,9 +46,9 @@ impl Default for Between {
 }
 
 impl<D: Device> Stack<D> {
-    /// A built-in model with freshly initialised parameters, which are a function of `config` and `seed` alone. Errors: a
-    /// configuration that makes no sense (no layers, a width or number of heads of 0, a probability out of range), and
-    /// those of the layers.
+    /// A built-in model with freshly initialised parameters, which are a function of `config` and `seed` alone. Errors:
+    /// a configuration that makes no sense (no layers, a width or number of heads of 0, a probability out of range),
+    /// and those of the layers.
     pub fn new(device: &D, config: &ModelConfig, seed: u64) -> Result<Self> {
         config.check()?;
         let mut parameters = Parameters::new(seed);
@@ -80,8 +80,8 @@ impl<D: Device> Stack<D> {
         Ok(Stack { embedding, layers, head, widths, n_outputs: config.n_classes, between, parameters })
     }
 
-    /// A stack of layers of one's own, whose parameters are in `parameters`; the last gives `n_outputs` columns. Errors:
-    /// no layers, a probability that is not at least 0 and below 1.
+    /// A stack of layers of one's own, whose parameters are in `parameters`; the last gives `n_outputs` columns.
+    /// Errors: no layers, a probability that is not at least 0 and below 1.
     pub fn from_layers(
         parameters: Parameters<D>,
         layers: Vec<Box<dyn Layer<D>>>,

@@ -27,8 +27,8 @@ pub(crate) use philox::LANES;
 pub use philox::philox4x32;
 pub use variates::Variates;
 
-/// What a stream of draws is for. Two purposes, or two layers of one, never share a draw. An entry's value is the number
-/// of its first stream.
+/// What a stream of draws is for. Two purposes, or two layers of one, never share a draw. An entry's value is the
+/// number of its first stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {

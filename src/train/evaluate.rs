@@ -45,9 +45,9 @@ impl Evaluation {
     }
 }
 
-/// Scores of `vertices` by batches of `source`, of `batch_size` each: `[vertices.len(), n_outputs]`, on every processing
-/// element of the source's group. Repeats in a batch get the same prediction. Batches are prepared ahead by up to
-/// `workers` workers (0: in turn). Errors: a batch size of 0, and those of the source and the model.
+/// Scores of `vertices` by batches of `source`, of `batch_size` each: `[vertices.len(), n_outputs]`, on every
+/// processing element of the source's group. Repeats in a batch get the same prediction. Batches are prepared ahead by
+/// up to `workers` workers (0: in turn). Errors: a batch size of 0, and those of the source and the model.
 pub fn infer_batches<D: Device>(
     device: &D,
     model: &dyn Model<D>,
@@ -80,9 +80,9 @@ pub fn infer_batches<D: Device>(
 }
 
 /// Logits of all vertices, `[n_vertices, n_classes]`, layer by layer over full neighbourhoods: each vertex is computed
-/// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device; for a
-/// model with a head those of all layers. Errors: a chunk of 0, a model that is not one layer after the other, and those
-/// of the layers and the device.
+/// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device; for
+/// a model with a head those of all layers. Errors: a chunk of 0, a model that is not one layer after the other, and
+/// those of the layers and the device.
 pub fn infer_full<D: Device>(
     device: &D,
     model: &dyn Model<D>,

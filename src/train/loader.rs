@@ -38,8 +38,8 @@ pub struct Loader<D: Device> {
 type Prepared<D> = (Batch<D>, Option<<D as crate::device::Storage>::Event>);
 
 impl<D: Device> Loader<D> {
-    /// The batches of `source` with these numbers and seeds, in this order, for computations on `device`, prepared by up
-    /// to `workers` workers (0: each when it is asked for). Errors: threads that the system refuses.
+    /// The batches of `source` with these numbers and seeds, in this order, for computations on `device`, prepared by
+    /// up to `workers` workers (0: each when it is asked for). Errors: threads that the system refuses.
     pub fn new(
         device: &D,
         source: Arc<dyn BatchSource<D>>,

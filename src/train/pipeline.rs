@@ -9,9 +9,9 @@ use crate::coop::{Group, Mode};
 use crate::device::{Device, Storage};
 use crate::error::{Error, Result, panic_message};
 
-/// Runs `compute`, which calls many kernels of `D`. Where these run on rayon's current pool, so does it: a kernel that is
-/// called from another thread is handed over, and waited for. Unless the processing elements of `group` wait for each
-/// other in it, which a thread of the pool must not.
+/// Runs `compute`, which calls many kernels of `D`. Where these run on rayon's current pool, so does it: a kernel that
+/// is called from another thread is handed over, and waited for. Unless the processing elements of `group` wait for
+/// each other in it, which a thread of the pool must not.
 pub(super) fn computing<D: Device, R: Send>(group: &Group<D>, compute: impl FnOnce() -> R + Send) -> R {
     if D::RUNS_ON_POOL && group.mode() == Mode::Serial { rayon::scope(|_| compute()) } else { compute() }
 }
@@ -79,8 +79,8 @@ struct State<T> {
 }
 
 impl<T: Send + 'static> Pipeline<T> {
-    /// Starts `n_workers` threads on `n_items` items, `depth` (at least 1) ahead of the consumer. Each runs `work` inside a
-    /// rayon pool of one thread, so that kernels in it do not compete with those of the consumer.
+    /// Starts `n_workers` threads on `n_items` items, `depth` (at least 1) ahead of the consumer. Each runs `work`
+    /// inside a rayon pool of one thread, so that kernels in it do not compete with those of the consumer.
     pub fn new(
         n_workers: usize,
         depth: usize,

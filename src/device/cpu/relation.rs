@@ -1,8 +1,8 @@
 //! Aggregation over typed edges on the CPU.
 //!
-//! The rows of the output are cut into tiles, and a task takes one relation after the other for its tile: the tile's rows,
-//! their groups' sums and the products of these stay in a core's second-level cache. Tiles depend on shapes alone, not on
-//! the number of threads, nor does the result.
+//! The rows of the output are cut into tiles, and a task takes one relation after the other for its tile: the tile's
+//! rows, their groups' sums and the products of these stay in a core's second-level cache. Tiles depend on shapes
+//! alone, not on the number of threads, nor does the result.
 
 use std::ops::Range;
 
@@ -410,8 +410,8 @@ impl<S: Scalar> Cpu<S> {
         Ok(())
     }
 
-    /// `out = Σ_g (Σ_e weight(e) a[indices[e], :])ᵀ · b[row g, :]` over some groups of one relation, or with `transpose`
-    /// the transpose of that.
+    /// `out = Σ_g (Σ_e weight(e) a[indices[e], :])ᵀ · b[row g, :]` over some groups of one relation, or with
+    /// `transpose` the transpose of that.
     fn outer(
         &self,
         groups: &RelationGroups<Self>,

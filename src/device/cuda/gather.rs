@@ -71,9 +71,9 @@ impl<S: Scalar> Gather for Cuda<S> {
         let (part, out) = (scratch.pointer().cast(), out.data.pointer().cast());
         let (status, stream) = (self.status(), self.stream()?);
         // SAFETY: `table` holds `n_table * cols` elements and `index` `n_cols`; the pattern is valid: `indptr` holds
-        // `n_rows + 1` offsets up to `n_edge`, `indices` `n_edge` numbers below `n_cols`, and `n_rows <= n_cols`; factors
-        // are null or hold one scalar for each entry, row or column; `out` holds `n_rows * cols` scalars, or twice as
-        // many without `own`, and the scratch memory as many bytes as were asked for.
+        // `n_rows + 1` offsets up to `n_edge`, `indices` `n_edge` numbers below `n_cols`, and `n_rows <= n_cols`;
+        // factors are null or hold one scalar for each entry, row or column; `out` holds `n_rows * cols` scalars, or
+        // twice as many without `own`, and the scratch memory as many bytes as were asked for.
         let code = unsafe {
             ffi::cohop_gather_aggregate(
                 scalar, element, n_rows, n_cols, n_edge, cols, table, n_table, index, indptr, indices, edge,
