@@ -14,17 +14,17 @@ use crate::error::{Result, check_length};
 #[derive(Debug)]
 pub struct RelationGroups<D: Storage> {
     /// `[n_relations + 1]`, on the host: where each relation's groups begin.
-    pub offsets: Vec<u32>,
+    pub(crate) offsets: Vec<u32>,
     /// `[n_group]`: the row of each group, ascending within a relation.
-    pub row: D::Buffer<u32>,
+    pub(crate) row: D::Buffer<u32>,
     /// `[n_group + 1]`: where each group's edges begin.
-    pub indptr: D::Buffer<u32>,
+    pub(crate) indptr: D::Buffer<u32>,
     /// `[n_edge]`: the other end of each edge.
-    pub indices: D::Buffer<u32>,
+    pub(crate) indices: D::Buffer<u32>,
     /// `[n_edge]`: the edge's group in the other direction, counted from the first one of its relation.
-    pub partner: D::Buffer<u32>,
+    pub(crate) partner: D::Buffer<u32>,
     /// `[n_edge]`: the edge's factor in the mean over its destination's edges of its relation.
-    pub weight: D::Buffer<D::Scalar>,
+    pub(crate) weight: D::Buffer<D::Scalar>,
     /// The same by row, on devices that want it.
     pub by_row: Option<GroupsByRow<D>>,
 }
@@ -63,19 +63,19 @@ impl<D: Storage> RelationGroups<D> {
 #[derive(Debug)]
 pub struct RelationEdges<D: Storage> {
     /// Number of destinations.
-    pub n_dst: usize,
+    pub(crate) n_dst: usize,
     /// Number of sources.
-    pub n_src: usize,
+    pub(crate) n_src: usize,
     /// Groups whose rows are destinations and whose `indices` are sources.
-    pub by_destination: RelationGroups<D>,
+    pub(crate) by_destination: RelationGroups<D>,
     /// Groups whose rows are sources and whose `indices` are destinations.
-    pub by_source: RelationGroups<D>,
+    pub(crate) by_source: RelationGroups<D>,
     /// `[n_edge]`, in the block's order: the edge's group in `by_destination`.
-    pub destination_group: D::Buffer<u32>,
+    pub(crate) destination_group: D::Buffer<u32>,
     /// `[n_edge]`, in the block's order: the edge's group in `by_source`.
-    pub source_group: D::Buffer<u32>,
+    pub(crate) source_group: D::Buffer<u32>,
     /// `[n_edge]`, in the block's order: the edge's factor in the mean of its group.
-    pub weight: D::Buffer<D::Scalar>,
+    pub(crate) weight: D::Buffer<D::Scalar>,
 }
 
 /// Which way messages flow.

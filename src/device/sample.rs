@@ -88,6 +88,13 @@ impl Method {
     }
 }
 
+impl Default for Method {
+    /// [`NEIGHBOR`](Method::NEIGHBOR).
+    fn default() -> Self {
+        Method::NEIGHBOR
+    }
+}
+
 /// One layer's sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleSpec {
@@ -101,6 +108,13 @@ pub struct SampleSpec {
     pub per_relation: bool,
     /// Whether [`SampledBlock::edge_id`] is wanted.
     pub edge_ids: bool,
+}
+
+impl Default for SampleSpec {
+    /// Ten neighbours without replacement, without edge numbers.
+    fn default() -> Self {
+        SampleSpec { method: Method::default(), fanout: 10, per_relation: false, edge_ids: false }
+    }
 }
 
 /// What a sampler returns: a bipartite layer in the device's memory.

@@ -8,20 +8,24 @@ use half::{bf16, f16};
 use crate::device::cpu::{Cpu, CpuBuffer, Kernels};
 use crate::error::{Error, Result};
 
-/// What a buffer can hold: plain bytes, any bit pattern valid.
-pub trait Element: bytemuck::Pod + Debug + PartialEq + PartialOrd + Send + Sync {}
+/// Only the types here are elements: kernels are compiled for them.
+mod sealed {
+    pub trait Sealed {}
+}
 
-impl Element for u8 {}
-impl Element for u16 {}
-impl Element for u32 {}
-impl Element for u64 {}
-impl Element for i32 {}
-impl Element for f16 {}
-impl Element for bf16 {}
-impl Element for f32 {}
-impl Element for f64 {}
+/// What a buffer can hold: plain bytes, any bit pattern valid. Sealed.
+pub trait Element: sealed::Sealed + bytemuck::Pod + Debug + PartialEq + PartialOrd + Send + Sync {}
 
-/// The type that a device computes in: `f32`, or `f64` for gradient checks.
+macro_rules! element {
+    ($($type:ty),*) => {$(
+        impl sealed::Sealed for $type {}
+        impl Element for $type {}
+    )*};
+}
+
+element!(u8, u16, u32, u64, i32, f16, bf16, f32, f64);
+
+/// The type that a device computes in: `f32`, or `f64` for gradient checks. Sealed, as all [`Element`]s.
 pub trait Scalar:
     FeatureElement + Kernels + num_traits::Float + num_traits::NumAssign + std::iter::Sum
 {
@@ -54,7 +58,8 @@ pub enum Dtype {
     F64,
 }
 
-/// What vertex features may be stored in: widened to the device's [`Scalar`] when they are gathered.
+/// What vertex features may be stored in: widened to the device's [`Scalar`] when they are gathered. Sealed,
+/// as all [`Element`]s.
 pub trait FeatureElement: Element {
     /// Which type this is.
     const DTYPE: Dtype;

@@ -86,6 +86,30 @@ pub struct ModelConfig {
     pub root_shares_bases: bool,
 }
 
+impl Default for ModelConfig {
+    /// GraphSAGE with two layers of 64. The numbers of features, classes and relations are 0: a
+    /// [`Trainer`](crate::train::Trainer) takes them from its data.
+    fn default() -> Self {
+        ModelConfig {
+            kind: ModelKind::Sage,
+            n_features: 0,
+            hidden: 64,
+            n_classes: 0,
+            n_layers: 2,
+            dropout: 0.3,
+            input_dropout: 0.0,
+            heads: 1,
+            output_heads: 1,
+            attention_dropout: 0.0,
+            self_loops: true,
+            embedding: 0,
+            n_relations: 0,
+            decomposition: Decomposition::Full,
+            root_shares_bases: true,
+        }
+    }
+}
+
 fn one() -> usize {
     1
 }

@@ -34,6 +34,13 @@ pub enum OptimizerConfig {
     },
 }
 
+impl Default for OptimizerConfig {
+    /// Adam with a learning rate of 0.01, without weight decay.
+    fn default() -> Self {
+        OptimizerConfig::Adam { lr: 0.01, weight_decay: 0.0, decoupled: false, first_layer_only: false }
+    }
+}
+
 /// An optimiser with its state.
 #[derive(Debug)]
 pub struct Optimizer<D: Device> {

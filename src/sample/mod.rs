@@ -3,6 +3,61 @@
 //! A minibatch is a pure function of the graph, the configuration, the seed vertices and the batch's number. What one
 //! layer's methods do is documented at [`Method`](crate::device::Method) and [`Sample`](crate::device::Sample); here
 //! they are stacked, and training vertices cut into batches.
+//!
+//! # A sampler of one's own
+//!
+//! Rows come from a [`Graph`](crate::graph::Graph) ([`in_neighbors`](crate::graph::Graph::in_neighbors)), draws from
+//! [`Variates`](crate::rng::Variates) by stream ([`Purpose`](crate::rng::Purpose)) and counter, and a
+//! [`Block`](crate::block::Block) from the arrays of a [`SampledBlock`](crate::device::SampledBlock), in which the
+//! destinations come first and each new source is appended:
+//!
+//! ```
+//! use std::collections::HashMap;
+//!
+//! use cohop::prelude::*;
+//!
+//! /// Keeps each in-edge with the given probability, whatever else is sampled.
+//! fn bernoulli(
+//!     device: &Cpu,
+//!     graph: &Graph,
+//!     dst: &[u32],
+//!     probability: f64,
+//!     variates: &Variates,
+//!     layer: u32,
+//! ) -> Result<Block<Cpu>> {
+//!     let stream = Purpose::Edge.stream(layer);
+//!     let limit = (probability * 2f64.powi(32)) as u64;
+//!     let mut src = dst.to_vec();
+//!     let mut position: HashMap<u32, u32> = (0..).zip(dst).map(|(i, &v)| (v, i)).collect();
+//!     let (mut indptr, mut indices) = (vec![0], vec![]);
+//!     for &t in dst {
+//!         // An edge's number names its draw: the same for any number of threads, and in any order.
+//!         let first_edge = graph.indptr()[t as usize];
+//!         for (edge, &s) in (first_edge..).zip(graph.in_neighbors(t)) {
+//!             if u64::from(variates.word(stream, edge)) < limit {
+//!                 indices.push(*position.entry(s).or_insert_with(|| {
+//!                     src.push(s);
+//!                     src.len() as u32 - 1
+//!                 }));
+//!             }
+//!         }
+//!         indptr.push(indices.len() as u32);
+//!     }
+//!     let parts =
+//!         SampledBlock::new(device.upload(&src)?, device.upload(&indptr)?, device.upload(&indices)?);
+//!     Block::new(device, parts)
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let graph = Graph::from_edges(4, &[(1, 0), (2, 0), (3, 0), (0, 1)])?;
+//! let variates = Variates::new(7, 0, Kappa::INDEPENDENT);
+//! let all = bernoulli(&Cpu::new(), &graph, &[0, 1], 1.0, &variates, 0)?;
+//! assert_eq!((all.src(), all.csr().indices()), (&[0, 1, 2, 3][..], &[1, 2, 3, 0][..]));
+//! let none = bernoulli(&Cpu::new(), &graph, &[0, 1], 0.0, &variates, 0)?;
+//! assert_eq!((none.n_src(), none.n_edge()), (2, 0));
+//! # Ok(())
+//! # }
+//! ```
 
 mod batches;
 mod fanouts;

@@ -32,6 +32,20 @@ pub struct SamplerConfig {
     pub edge_ids: bool,
 }
 
+impl Default for SamplerConfig {
+    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge numbers.
+    fn default() -> Self {
+        SamplerConfig {
+            method: Method::default(),
+            fanouts: Fanouts(vec![10, 10]),
+            per_relation: false,
+            kappa: Kappa::INDEPENDENT,
+            seed: 0,
+            edge_ids: false,
+        }
+    }
+}
+
 /// Samples minibatches.
 #[derive(Clone, Debug)]
 pub struct Sampler {

@@ -9,12 +9,11 @@ use crate::batch::DataOnDevice;
 use crate::cache::Policy;
 use crate::coop::Mode;
 use crate::data::Dataset;
-use crate::device::{Device, Method};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::PartitionMethod;
-use crate::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig, Stack};
-use crate::rng::Kappa;
-use crate::sample::{Fanouts, SamplerConfig};
+use crate::nn::{ModelConfig, OptimizerConfig, Stack};
+use crate::sample::SamplerConfig;
 
 /// How validation and test predictions are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,39 +179,11 @@ impl Default for TrainConfig {
     /// GraphSAGE with two layers of 64, as trains well on the built-in data.
     fn default() -> Self {
         TrainConfig {
-            model: ModelConfig {
-                kind: ModelKind::Sage,
-                n_features: 0,
-                hidden: 64,
-                n_classes: 0,
-                n_layers: 2,
-                dropout: 0.3,
-                input_dropout: 0.0,
-                heads: 1,
-                output_heads: 1,
-                attention_dropout: 0.0,
-                self_loops: true,
-                embedding: 0,
-                n_relations: 0,
-                decomposition: Decomposition::Full,
-                root_shares_bases: true,
-            },
+            model: ModelConfig::default(),
             row_normalize: false,
             inverse_relations: false,
-            optimizer: OptimizerConfig::Adam {
-                lr: 0.01,
-                weight_decay: 0.0,
-                decoupled: false,
-                first_layer_only: false,
-            },
-            sampler: SamplerConfig {
-                method: Method::NEIGHBOR,
-                fanouts: Fanouts(vec![10, 10]),
-                per_relation: false,
-                kappa: Kappa::INDEPENDENT,
-                seed: 0,
-                edge_ids: false,
-            },
+            optimizer: OptimizerConfig::default(),
+            sampler: SamplerConfig::default(),
             batch_size: Some(1024),
             epochs: 10,
             patience: None,
