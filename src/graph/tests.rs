@@ -296,3 +296,27 @@ fn a_graph_uses_the_memory_that_it_is_given() {
     drop(clone);
     assert_eq!((Arc::strong_count(&indptr), Arc::strong_count(&indices)), (1, 1));
 }
+
+#[test]
+fn edges_are_found_by_their_ends_and_know_their_places_in_the_list() {
+    let (n, mut state) = (20u32, 1u32);
+    let mut below = |limit: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) % limit
+    };
+    let edges: Vec<(u32, u32)> = (0..300).map(|_| (below(n), below(n))).collect();
+    let weights: Vec<f32> = (0..300).map(|e| e as f32).collect();
+    let builder = GraphBuilder::new(u64::from(n), &edges);
+    let (graph, order) = builder.build_with_order().unwrap();
+    let (weighted, same_order) = builder.weights(&weights).build_with_order().unwrap();
+    assert_eq!(order, same_order);
+    assert_eq!(weighted.edge_weight().unwrap(), order.iter().map(|&e| e as f32).collect::<Vec<_>>());
+    assert_eq!(graph.indices(), builder.build().unwrap().indices());
+    for (source, destination) in (0..n).flat_map(|s| (0..n).map(move |t| (s, t))) {
+        let ids = graph.edge_ids(source, destination);
+        let given: Vec<u64> = ids.map(|id| order[id as usize]).collect();
+        let expected: Vec<u64> = (0..300).filter(|&e| edges[e as usize] == (source, destination)).collect();
+        assert_eq!(given, expected, "{source}, {destination}");
+    }
+    assert!(graph.edge_ids(0, n).is_empty() && graph.edge_ids(n, 0).is_empty());
+}
