@@ -1,16 +1,20 @@
 //! The examples run to their end; each checks what it shows.
 
-#[path = "../../examples/cooperative.rs"]
-mod cooperative;
-#[path = "../../examples/train.rs"]
-mod train;
+macro_rules! examples {
+    ($($name:ident: $path:literal, $what:ident;)*) => {$(
+        #[path = $path]
+        mod $name;
 
-#[test]
-fn cooperative_training_equals_training_alone() {
-    cooperative::main().unwrap();
+        #[test]
+        fn $what() {
+            $name::main().unwrap();
+        }
+    )*};
 }
 
-#[test]
-fn the_loop_of_one_page_trains() {
-    train::main().unwrap();
+examples! {
+    cooperative: "../../examples/cooperative.rs", cooperative_training_equals_training_alone;
+    custom_sampler: "../../examples/custom_sampler.rs", a_sampler_of_ones_own_trains;
+    kernels: "../../examples/kernels.rs", kernels_run_on_ones_own_arrays;
+    train: "../../examples/train.rs", the_loop_of_one_page_trains;
 }
