@@ -15,19 +15,18 @@ pub fn sum_gradients<D: Device>(
     device: &D,
     peers: &Peers<D>,
     gradients: &Gradients<D>,
-    n_parameters: usize,
 ) -> Result<Gradients<D>> {
-    let of = |key| gradients.get_parameter(key);
+    let gradients = gradients.parameters();
     let mut total = 0;
-    for key in 0..n_parameters {
-        if let Some(Gradient::Dense(x)) = of(key) {
+    for &(_, gradient) in &gradients {
+        if let Gradient::Dense(x) = gradient {
             total += x.rows() * x.cols();
         }
     }
     let mut all = Tensor::allocate(device, 1, total)?;
     let mut start = 0;
-    for key in 0..n_parameters {
-        if let Some(Gradient::Dense(x)) = of(key) {
+    for &(_, gradient) in &gradients {
+        if let Gradient::Dense(x) = gradient {
             let end = start + x.rows() * x.cols();
             device.copy(x.view(), D::slice_mut(all.make_mut(device)?.data, start..end))?;
             start = end;
@@ -36,19 +35,18 @@ pub fn sum_gradients<D: Device>(
     let all = peers.all_reduce(device, Stage::Parameter, &all)?;
     let mut start = 0;
     let mut sums = Vec::new();
-    for key in 0..n_parameters {
-        let sum = match of(key) {
-            None => continue,
-            Some(Gradient::Dense(x)) => {
+    for (id, gradient) in gradients {
+        let sum = match gradient {
+            Gradient::Dense(x) => {
                 let end = start + x.rows() * x.cols();
                 let mut sum = Tensor::allocate(device, x.rows(), x.cols())?;
                 device.copy(D::slice(all.view(), start..end), sum.make_mut(device)?.data)?;
                 start = end;
                 Gradient::Dense(sum)
             }
-            Some(Gradient::Rows(rows)) => Gradient::Rows(sum_rows(device, peers, rows)?),
+            Gradient::Rows(rows) => Gradient::Rows(sum_rows(device, peers, rows)?),
         };
-        sums.push((key, sum));
+        sums.push((id, sum));
     }
     Ok(Gradients::of_parameters(sums))
 }

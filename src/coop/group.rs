@@ -109,14 +109,9 @@ impl<D: Device> Group<D> {
     }
 
     /// Each parameter's gradient, added up over all PEs. Collective. Errors: those of communication.
-    pub fn sum_gradients(
-        &self,
-        device: &D,
-        gradients: Gradients<D>,
-        n_parameters: usize,
-    ) -> Result<Gradients<D>> {
+    pub fn sum_gradients(&self, device: &D, gradients: Gradients<D>) -> Result<Gradients<D>> {
         match &self.members {
-            Some(members) => sum_gradients(device, &members.peers, &gradients, n_parameters),
+            Some(members) => sum_gradients(device, &members.peers, &gradients),
             None => Ok(gradients),
         }
     }

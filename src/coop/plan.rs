@@ -254,15 +254,17 @@ struct Exchange<D: Device> {
 }
 
 impl<D: Device> Op<D> for Exchange<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "exchange"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        self.plan.fetch(device, &self.peers, Stage::Forward, inputs[0])
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
+        Ok((self.plan.fetch(device, &self.peers, Stage::Forward, inputs[0])?, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         Ok(vec![Some(self.plan.give_back(device, &self.peers, Stage::Backward, &step.gradient)?)])
     }
 }

@@ -83,9 +83,10 @@ impl<D: Device> Layer<D> for Gin {
             Some(x) => tape.linear(&[(combine(x)?, w_1)], Some(b_1), None)?,
             None => tape.add_bias(combine(x.project(pass, block.n_src(), w_1, None, None)?)?, b_1, None)?,
         };
-        let running = [self.running_mean, self.running_variance].map(|id| &pass.parameters.get(id).value);
+        let running =
+            [self.running_mean, self.running_variance].map(|id| (id, &pass.parameters.get(id).value));
         let (gain, shift) = (pass.parameter(self.gain), pass.parameter(self.shift));
-        let normal = tape.batch_norm(self.running_mean.index(), first, gain, shift, running)?;
+        let normal = tape.batch_norm(first, gain, shift, running)?;
         let active = tape.activate(normal, Activation::Relu)?;
         let (w_2, b_2) = (pass.parameter(self.weight_2), pass.parameter(self.bias_2));
         tape.linear(&[(active, w_2)], Some(b_2), activation)

@@ -212,7 +212,7 @@ fn check_parameters<D: Device<Scalar = f64>>(
         // The leaves made by the check stand in for the parameters.
         let trainable = ids.iter().filter(|(_, trainable)| *trainable);
         for ((id, _), &var) in trainable.zip(&vars[1..]) {
-            tape.bind_parameter(id.index(), var);
+            tape.bind_parameter(*id, var);
         }
         forward(&Pass { tape, parameters }, vars[0])
     })

@@ -23,13 +23,15 @@ pub use gin::Gin;
 pub use input::{Aggregated, Input};
 pub use model::{LayerByLayer, Model};
 pub use optimizer::{Optimizer, OptimizerConfig};
-pub use parameters::{Initializer, Parameter, ParameterId, Parameters};
+pub use parameters::{Initializer, Parameter, Parameters};
 pub use relation_weight::{Decomposition, RelationWeight, Root};
 pub use rgat::{Rgat, RgatOptions};
 pub use rgcn::Rgcn;
 pub use sage::{Aggregator, GraphSage};
 pub use sage_ri::{SageRi, SageRiHead};
 pub use stack::{Between, Stack};
+
+pub use crate::tape::ParameterId;
 
 use std::sync::Arc;
 
@@ -84,6 +86,6 @@ pub struct Pass<'a, D: Device> {
 impl<D: Device> Pass<'_, D> {
     /// A parameter on the tape.
     pub fn parameter(&self, id: ParameterId) -> Var {
-        self.tape.parameter(id.index(), &self.parameters.get(id).value)
+        self.tape.parameter(id, &self.parameters.get(id).value)
     }
 }

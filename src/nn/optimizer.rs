@@ -95,7 +95,7 @@ impl<D: Device> Optimizer<D> {
         self.step += 1;
         let ids: Vec<_> = parameters.iter().map(|(id, p)| (id, p.layer)).collect();
         for (id, layer) in ids {
-            let Some(gradient) = gradients.get_parameter(id.index()) else { continue };
+            let Some(gradient) = gradients.get_parameter(id) else { continue };
             let Some((first, rest)) = self.state[id.index()].split_first_mut() else { continue };
             let parameter = parameters.value_mut(id).make_mut(device)?;
             match (self.config, rest.first_mut()) {

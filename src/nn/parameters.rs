@@ -3,19 +3,8 @@
 use crate::device::{Device, Scalar, Storage};
 use crate::error::{Error, Result};
 use crate::rng;
-use crate::tape::BatchStatistics;
+use crate::tape::{BatchStatistics, ParameterId};
 use crate::tensor::Tensor;
-
-/// Names a parameter of a [`Parameters`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParameterId(usize);
-
-impl ParameterId {
-    /// Its position.
-    pub fn index(self) -> usize {
-        self.0
-    }
-}
 
 /// A tensor that a model owns.
 #[derive(Debug)]
@@ -92,7 +81,7 @@ impl<D: Device> Parameters<D> {
             trainable: true,
             value: Tensor::from_slice(device, rows, cols, &values)?,
         });
-        Ok(ParameterId(self.entries.len() - 1))
+        Ok(ParameterId::new(self.entries.len() - 1))
     }
 
     /// Adds a `[1, dim]` running statistic, which is saved but not trained.
@@ -105,18 +94,18 @@ impl<D: Device> Parameters<D> {
         value: f64,
     ) -> Result<ParameterId> {
         let id = self.add(device, layer, name, [1, dim], Initializer::Constant(value))?;
-        self.entries[id.0].trainable = false;
+        self.entries[id.index()].trainable = false;
         Ok(id)
     }
 
     /// One parameter.
     pub fn get(&self, id: ParameterId) -> &Parameter<D> {
-        &self.entries[id.0]
+        &self.entries[id.index()]
     }
 
     /// All, in order of creation.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (ParameterId, &Parameter<D>)> {
-        self.entries.iter().enumerate().map(|(i, p)| (ParameterId(i), p))
+        self.entries.iter().enumerate().map(|(i, p)| (ParameterId::new(i), p))
     }
 
     /// Number of parameters.
@@ -136,7 +125,7 @@ impl<D: Device> Parameters<D> {
 
     /// Replaces a value; the shape must stay.
     pub fn set(&mut self, id: ParameterId, value: Tensor<D>) -> Result<()> {
-        let entry = &mut self.entries[id.0];
+        let entry = &mut self.entries[id.index()];
         crate::device::check_same_shape(
             "set parameter",
             "parameter",
@@ -151,29 +140,28 @@ impl<D: Device> Parameters<D> {
     /// A parameter by name.
     pub fn find(&self, name: &str) -> Result<ParameterId> {
         let position = self.entries.iter().position(|p| p.name == name);
-        position.map(ParameterId).ok_or_else(|| {
+        position.map(ParameterId::new).ok_or_else(|| {
             let names: Vec<&str> = self.entries.iter().map(|p| p.name.as_str()).collect();
             Error::invalid("parameter name", name, format!("one of {}", names.join(", ")))
         })
     }
 
     pub(super) fn value_mut(&mut self, id: ParameterId) -> &mut Tensor<D> {
-        &mut self.entries[id.0].value
+        &mut self.entries[id.index()].value
     }
 
-    /// Moves running statistics a tenth of the way to a batch's. `key` is the id of the running mean; that of the
-    /// variance follows it.
+    /// Moves running statistics a tenth of the way to a batch's. `Errors:` none of its own: those of the device.
     pub fn update_statistics(&mut self, device: &D, batch: &[BatchStatistics<D>]) -> Result<()> {
         const MOMENTUM: f64 = 0.1;
         use crate::device::Write;
         for statistics in batch {
-            for (id, new) in [(statistics.key, &statistics.mean), (statistics.key + 1, &statistics.variance)]
-            {
-                let old = self.entries[id].value.clone();
+            let [mean, variance] = statistics.running;
+            for (id, new) in [(mean, &statistics.mean), (variance, &statistics.variance)] {
+                let old = self.get(id).value.clone();
                 let mut value = Tensor::allocate(device, old.rows(), old.cols())?;
                 device.scale(1.0 - MOMENTUM, old.view(), value.make_mut(device)?.data, Write::Assign)?;
                 device.scale(MOMENTUM, new.view(), value.make_mut(device)?.data, Write::Add)?;
-                self.entries[id].value = value;
+                *self.value_mut(id) = value;
             }
         }
         Ok(())

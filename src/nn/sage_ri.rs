@@ -76,9 +76,10 @@ impl<D: Device> Layer<D> for SageRi {
         let (sources, destinations) =
             (x.dropout(tape, self.dropout, block)?, own.dropout(tape, self.dropout, block)?);
         let h = self.sage.forward_with_own(pass, block, &sources, &destinations, None)?;
-        let running = [self.running_mean, self.running_variance].map(|id| &pass.parameters.get(id).value);
+        let running =
+            [self.running_mean, self.running_variance].map(|id| (id, &pass.parameters.get(id).value));
         let (gain, shift) = (pass.parameter(self.gain), pass.parameter(self.shift));
-        let h = tape.batch_norm(self.running_mean.index(), h, gain, shift, running)?;
+        let h = tape.batch_norm(h, gain, shift, running)?;
         let h = tape.activate(h, Activation::LeakyRelu { slope: SLOPE })?;
         let h = tape.dropout(h, self.dropout, Some(block))?;
         let residual = match (self.residual, own) {

@@ -26,17 +26,19 @@ fn copy<D: Device>(device: &D, x: &Tensor<D>) -> Result<Tensor<D>> {
 struct Activate(Activation);
 
 impl<D: Device> Op<D> for Activate {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "activate"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let mut out = copy(device, inputs[0])?;
         device.add_bias_activate(None, Some(self.0), out.make_mut(device)?)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut dx = step.gradient;
         device.activate_backward(self.0, step.output.view(), dx.make_mut(device)?.data)?;
         Ok(vec![Some(dx)])
@@ -46,17 +48,19 @@ impl<D: Device> Op<D> for Activate {
 struct AddBias(Option<Activation>);
 
 impl<D: Device> Op<D> for AddBias {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "add_bias"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let mut out = copy(device, inputs[0])?;
         device.add_bias_activate(Some(inputs[1].view()), self.0, out.make_mut(device)?)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut dx = step.gradient;
         if let Some(activation) = self.0 {
             device.activate_backward(activation, step.output.view(), dx.make_mut(device)?.data)?;

@@ -15,20 +15,22 @@ impl<D: Device> Tape<D> {
 struct Add;
 
 impl<D: Device> Op<D> for Add {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "add"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, y) = (inputs[0], inputs[1]);
         crate::device::check_same_shape("add", "x", x.shape(), "y", y.shape())?;
         let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
         device.copy(x.view(), out.make_mut(device)?.data)?;
         device.scale(1.0, y.view(), out.make_mut(device)?.data, Write::Add)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, _: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, _: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         Ok(vec![step.wanted[0].then(|| step.gradient.clone()), step.wanted[1].then_some(step.gradient)])
     }
 }

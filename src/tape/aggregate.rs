@@ -69,18 +69,20 @@ struct AggregateOp<D: Device> {
 }
 
 impl<D: Device> Op<D> for AggregateOp<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "aggregate"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let weights = self.aggregate.weights(device, &self.block)?;
         let mut out = Tensor::allocate(device, self.block.n_dst(), inputs[0].cols())?;
         device.spmm(self.block.csr(), weights, inputs[0].matrix(), out.make_mut(device)?, Write::Assign)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let Weights { edge, row, column } = self.aggregate.weights(device, &self.block)?;
         let transposed = Weights { edge, row: column, column: row };
         let mut dx = Tensor::allocate(device, self.block.n_src(), step.gradient.cols())?;

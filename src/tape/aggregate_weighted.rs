@@ -22,20 +22,22 @@ struct AggregateWeighted<D: Device> {
 }
 
 impl<D: Device> Op<D> for AggregateWeighted<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "aggregate_weighted"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, weight) = (inputs[0], inputs[1]);
         check_length("weight", weight.rows() * weight.cols(), self.block.n_edge())?;
         let mut out = Tensor::allocate(device, self.block.n_dst(), x.cols())?;
         let weights = Weights { edge: Some(weight.view()), row: None, column: None };
         device.spmm(self.block.csr(), weights, x.matrix(), out.make_mut(device)?, Write::Assign)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (x, weight) = (step.inputs[0], step.inputs[1]);
         let mut gradients = vec![None, None];
         if step.wanted[0] {

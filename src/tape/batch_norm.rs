@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{BackwardStep, Op, RowPeers, Tape, Var};
+use super::{BackwardStep, Op, ParameterId, RowPeers, Tape, Var};
 use crate::device::{Device, Storage, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -13,8 +13,8 @@ use crate::tensor::Tensor;
 /// Statistics of one batch norm over one batch, for its running averages.
 #[derive(Debug)]
 pub struct BatchStatistics<D: Storage> {
-    /// Which batch norm: the key given to [`Tape::batch_norm`].
-    pub key: usize,
+    /// The running mean and variance, as given to [`Tape::batch_norm`].
+    pub running: [ParameterId; 2],
     /// `[1, dim]`
     pub mean: Tensor<D>,
     /// `[1, dim]`: the unbiased variance, `Σ (x − mean)² / (n − 1)`.
@@ -27,18 +27,17 @@ const EPSILON: f64 = 1e-5;
 impl<D: Device> Tape<D> {
     /// Normalises the columns of `x: [n, dim]`; `gain, bias: [1, dim]`.
     ///
-    /// On a training tape the batch's own statistics are used and recorded under `key` (see
-    /// [`take_statistics`](Tape::take_statistics)), except for batches of fewer than two rows, which have no variance:
-    /// these, and inference tapes, use `running = [mean, variance]`, each `[1, dim]`.
+    /// On a training tape the batch's own statistics are used and recorded (see
+    /// [`take_statistics`](Tape::take_statistics)) under the names of the `running` mean and variance, except for batches
+    /// of fewer than two rows, which have no variance: these, and inference tapes, use the running values, each `[1, dim]`.
     pub fn batch_norm(
         &self,
-        key: usize,
         x: Var,
         gain: Var,
         bias: Var,
-        running: [&Tensor<D>; 2],
+        running: [(ParameterId, &Tensor<D>); 2],
     ) -> Result<Var> {
-        let [rows, dim] = self.shape(x);
+        let [rows, dim] = self.shape_of(x)?;
         let device = self.device();
         let peers = self.peers.as_ref().filter(|_| self.is_training());
         let n = peers.map_or(Ok(rows), |peers| peers.sum_rows(rows))?;
@@ -56,10 +55,14 @@ impl<D: Device> Tape<D> {
             let mut variance = Tensor::allocate(device, 1, dim)?;
             let unbiased = 1.0 / (n - 1) as f64;
             device.scale(unbiased, squares.view(), variance.make_mut(device)?.data, Write::Assign)?;
-            self.statistics.borrow_mut().push(BatchStatistics { key, mean: mean.clone(), variance });
+            self.statistics.borrow_mut().push(BatchStatistics {
+                running: running.map(|(id, _)| id),
+                mean: mean.clone(),
+                variance,
+            });
             (mean, squares, 1.0 / n as f64, true)
         } else {
-            (running[0].clone(), running[1].clone(), 1.0, false)
+            (running[0].1.clone(), running[1].1.clone(), 1.0, false)
         };
         let mut inverse_std = Tensor::allocate(device, 1, dim)?;
         device.inverse_square_root(variance.view(), factor, EPSILON, inverse_std.make_mut(device)?.data)?;
@@ -77,11 +80,13 @@ struct BatchNorm<D: Device> {
 }
 
 impl<D: Device> Op<D> for BatchNorm<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "batch_norm"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, gain, bias) = (inputs[0], inputs[1], inputs[2]);
         let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
         device.normalize(
@@ -92,10 +97,10 @@ impl<D: Device> Op<D> for BatchNorm<D> {
             bias.view(),
             out.make_mut(device)?,
         )?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (x, gain) = (step.inputs[0], step.inputs[1]);
         let mut dgain = Tensor::allocate(device, 1, x.cols())?;
         let mut dbias = Tensor::allocate(device, 1, x.cols())?;

@@ -26,11 +26,13 @@ impl<D: Device> Tape<D> {
 struct Concatenate;
 
 impl<D: Device> Op<D> for Concatenate {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "concatenate"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let rows = inputs[0].rows();
         let mut out = Tensor::allocate(device, rows, inputs.iter().map(|x| x.cols()).sum())?;
         let mut column = 0;
@@ -39,10 +41,10 @@ impl<D: Device> Op<D> for Concatenate {
             device.copy_columns(x.matrix(), 0, out.make_mut(device)?, column, x.cols(), Write::Assign)?;
             column += x.cols();
         }
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut column = 0;
         let mut gradients = Vec::with_capacity(step.inputs.len());
         for (x, &wanted) in step.inputs.iter().zip(step.wanted) {
@@ -69,11 +71,13 @@ impl<D: Device> Op<D> for Concatenate {
 struct Stack;
 
 impl<D: Device> Op<D> for Stack {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "stack"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let cols = inputs[0].cols();
         let mut out = Tensor::allocate(device, inputs.iter().map(|x| x.rows()).sum(), cols)?;
         let mut begin = 0;
@@ -83,10 +87,10 @@ impl<D: Device> Op<D> for Stack {
             device.copy(x.view(), D::slice_mut(out.make_mut(device)?.data, begin..end))?;
             begin = end;
         }
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut begin = 0;
         let mut gradients = Vec::with_capacity(step.inputs.len());
         for (x, &wanted) in step.inputs.iter().zip(step.wanted) {

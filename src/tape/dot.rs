@@ -17,18 +17,20 @@ struct Dot<D: Device> {
 }
 
 impl<D: Device> Op<D> for Dot<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "dot"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         crate::device::check_same_shape("dot", "x", inputs[0].shape(), "cotangent", self.cotangent.shape())?;
         let mut out = Tensor::allocate(device, 1, 1)?;
         device.dot(inputs[0].view(), Some(self.cotangent.view()), out.make_mut(device)?.data)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let factor = step.gradient.item(device)?.widen_f64();
         let mut dx = Tensor::allocate(device, self.cotangent.rows(), self.cotangent.cols())?;
         device.scale(factor, self.cotangent.view(), dx.make_mut(device)?.data, Write::Assign)?;

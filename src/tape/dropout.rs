@@ -59,15 +59,17 @@ impl<D: Device> Dropout<D> {
 }
 
 impl<D: Device> Op<D> for Dropout<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        self.mask(device, inputs[0])
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
+        Ok((self.mask(device, inputs[0])?, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         Ok(vec![Some(self.mask(device, &step.gradient)?)])
     }
 }

@@ -20,19 +20,21 @@ struct EdgeAdd<D: Device> {
 }
 
 impl<D: Device> Op<D> for EdgeAdd<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "edge_add"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, y) = (inputs[0], inputs[1]);
         let mut out = Tensor::allocate(device, self.block.n_edge(), x.cols())?;
         let data = out.make_mut(device)?.data;
         device.sddmm_add(self.block.csr(), x.matrix(), y.matrix(), data, Write::Assign)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (n_edge, dout) = (self.block.n_edge(), &step.gradient);
         let sum = |a: Csr<'_, D>| -> Result<Tensor<D>> {
             let mut out = Tensor::allocate(device, a.n_rows, dout.cols())?;

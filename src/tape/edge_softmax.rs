@@ -22,19 +22,21 @@ struct EdgeSoftmax<D: Device> {
 }
 
 impl<D: Device> Op<D> for EdgeSoftmax<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "edge_softmax"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let x = inputs[0];
         let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
         let data = out.make_mut(device)?.data;
         device.edge_softmax(self.block.csr().indptr, x.cols(), x.view(), data)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (y, dout) = (step.output, &step.gradient);
         let mut dx = Tensor::allocate(device, y.rows(), y.cols())?;
         let data = dx.make_mut(device)?.data;

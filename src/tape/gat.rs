@@ -26,13 +26,12 @@ impl<D: Device> Tape<D> {
         a_dst: Var,
         options: AttentionOptions,
     ) -> Result<Var> {
-        self.apply(Gat { attend: self.attend(block, options)?, saved: None }, &[z, a_src, a_dst])
+        self.apply(Gat { attend: self.attend(block, options)? }, &[z, a_src, a_dst])
     }
 }
 
 struct Gat<D: Device> {
     attend: Attend<D>,
-    saved: Option<Saved<D>>,
 }
 
 /// `[n_src or n_dst, heads]` each.
@@ -44,11 +43,13 @@ struct Saved<D: Device> {
 }
 
 impl<D: Device> Op<D> for Gat<D> {
+    type Saved = Saved<D>;
+
     fn name(&self) -> &'static str {
         "gat"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, Self::Saved)> {
         let (z, a_src, a_dst) = (inputs[0], inputs[1], inputs[2]);
         let (block, heads) = (&self.attend.block, self.attend.options.heads);
         let n_dst = block.n_dst();
@@ -70,12 +71,15 @@ impl<D: Device> Op<D> for Gat<D> {
             max.make_mut(device)?.data,
             sum.make_mut(device)?.data,
         )?;
-        self.saved = Some(Saved { score_src, score_dst, max, sum });
-        Ok(out)
+        Ok((out, Saved { score_src, score_dst, max, sum }))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
-        let Some(saved) = self.saved.take() else { return Ok(vec![None, None, None]) };
+    fn backward(
+        &self,
+        device: &D,
+        saved: Self::Saved,
+        step: BackwardStep<'_, D>,
+    ) -> Result<Vec<Option<Tensor<D>>>> {
         let (z, a_src, a_dst) = (step.inputs[0], step.inputs[1], step.inputs[2]);
         let (block, heads) = (&self.attend.block, self.attend.options.heads);
         let n_dst = block.n_dst();

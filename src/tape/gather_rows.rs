@@ -17,18 +17,20 @@ struct GatherRows<D: Device> {
 }
 
 impl<D: Device> Op<D> for GatherRows<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "gather_rows"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let table = inputs[0];
         let mut out = Tensor::allocate(device, D::len(&self.index), table.cols())?;
         device.gather(table.view(), table.rows(), D::view(&self.index), out.make_mut(device)?)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut dtable = Tensor::zeros(device, step.inputs[0].rows(), step.inputs[0].cols())?;
         device.scatter_add(step.gradient.matrix(), D::view(&self.index), dtable.make_mut(device)?)?;
         Ok(vec![Some(dtable)])

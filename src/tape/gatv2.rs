@@ -25,14 +25,12 @@ impl<D: Device> Tape<D> {
         attention: Var,
         options: AttentionOptions,
     ) -> Result<Var> {
-        self.apply(Gatv2 { attend: self.attend(block, options)?, saved: None }, &[z_src, z_dst, attention])
+        self.apply(Gatv2 { attend: self.attend(block, options)? }, &[z_src, z_dst, attention])
     }
 }
 
 struct Gatv2<D: Device> {
     attend: Attend<D>,
-    /// `max` and `sum`, each `[n_dst, heads]`.
-    saved: Option<[Tensor<D>; 2]>,
 }
 
 fn operands<'a, D: Device>(inputs: &[&'a Tensor<D>]) -> Gatv2Operands<'a, D> {
@@ -40,11 +38,14 @@ fn operands<'a, D: Device>(inputs: &[&'a Tensor<D>]) -> Gatv2Operands<'a, D> {
 }
 
 impl<D: Device> Op<D> for Gatv2<D> {
+    /// `max` and `sum`, each `[n_dst, heads]`.
+    type Saved = [Tensor<D>; 2];
+
     fn name(&self) -> &'static str {
         "gatv2"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, Self::Saved)> {
         let (block, heads) = (&self.attend.block, self.attend.options.heads);
         let n_dst = block.n_dst();
         let mut out = Tensor::allocate(device, n_dst, inputs[0].cols())?;
@@ -58,12 +59,15 @@ impl<D: Device> Op<D> for Gatv2<D> {
             max.make_mut(device)?.data,
             sum.make_mut(device)?.data,
         )?;
-        self.saved = Some([max, sum]);
-        Ok(out)
+        Ok((out, [max, sum]))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
-        let Some([max, sum]) = self.saved.take() else { return Ok(vec![None, None, None]) };
+    fn backward(
+        &self,
+        device: &D,
+        [max, sum]: Self::Saved,
+        step: BackwardStep<'_, D>,
+    ) -> Result<Vec<Option<Tensor<D>>>> {
         let (z_src, z_dst) = (step.inputs[0], step.inputs[1]);
         let (block, options) = (&self.attend.block, self.attend.options);
         let n_message = block.n_edge() + if options.self_loop { block.n_dst() } else { 0 };

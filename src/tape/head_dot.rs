@@ -18,18 +18,20 @@ struct HeadDot {
 }
 
 impl<D: Device> Op<D> for HeadDot {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "head_dot"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, a) = (inputs[0], inputs[1]);
         let mut out = Tensor::allocate(device, x.rows(), self.heads)?;
         device.head_dot(x.matrix(), a.view(), self.heads, out.make_mut(device)?.data)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (x, a, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
         let mut gradients = vec![None, None];
         if step.wanted[0] {

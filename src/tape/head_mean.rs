@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// The mean over heads: `x: [n, heads · dim]` to `[n, dim]`.
     pub fn head_mean(&self, x: Var, heads: usize) -> Result<Var> {
-        let [_, cols] = self.shape(x);
+        let [_, cols] = self.shape_of(x)?;
         if heads == 0 || !cols.is_multiple_of(heads) {
             return Err(Error::invalid("heads", heads, format!("a divisor of the {cols} columns")));
         }
@@ -29,11 +29,13 @@ impl HeadMean {
 }
 
 impl<D: Device> Op<D> for HeadMean {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "head_mean"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let x = inputs[0];
         let dim = x.cols() / self.heads;
         let mut sum = Tensor::allocate(device, x.rows(), dim)?;
@@ -41,10 +43,10 @@ impl<D: Device> Op<D> for HeadMean {
             let write = if h == 0 { Write::Assign } else { Write::Add };
             device.copy_columns(x.matrix(), h * dim, sum.make_mut(device)?, 0, dim, write)?;
         }
-        self.scaled(device, &sum)
+        Ok((self.scaled(device, &sum)?, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let part = self.scaled(device, &step.gradient)?;
         let mut dx = Tensor::allocate(device, part.rows(), part.cols() * self.heads)?;
         for h in 0..self.heads {

@@ -32,20 +32,22 @@ struct Linear {
 }
 
 impl<D: Device> Op<D> for Linear {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "linear"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let mut out = Tensor::allocate(device, inputs[0].rows(), inputs[1].cols())?;
         let (pairs, bias) = inputs.split_at(2 * self.n_terms);
         let terms: Vec<_> = pairs.chunks_exact(2).map(|pair| (pair[0].matrix(), pair[1].matrix())).collect();
         let bias = bias.first().map(|bias| bias.view());
         device.linear(&terms, bias, self.activation, out.make_mut(device)?)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut g = step.gradient;
         if let Some(activation) = self.activation {
             device.activate_backward(activation, step.output.view(), g.make_mut(device)?.data)?;

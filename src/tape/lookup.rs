@@ -20,18 +20,20 @@ struct Lookup<D: Device> {
 }
 
 impl<D: Device> Op<D> for Lookup<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "lookup"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let table = inputs[0];
         let mut out = Tensor::allocate(device, D::len(&self.index), table.cols())?;
         device.gather(table.view(), table.rows(), D::view(&self.index), out.make_mut(device)?)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let index = device.download(D::view(&self.index))?;
         let rows = RowGradient::new(device, step.inputs[0].rows(), &index, step.gradient)?;
         step.rows.push((0, rows));

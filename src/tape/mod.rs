@@ -34,11 +34,13 @@ mod gat;
 mod gather_rows;
 mod gatv2;
 pub mod gradcheck;
+mod gradients;
 mod head_dot;
 mod head_mean;
 mod linear;
 mod lookup;
 mod nll;
+mod op;
 mod prefix;
 mod relation_aggregate;
 mod relation_attend;
@@ -54,52 +56,53 @@ mod sparse_linear;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::{Device, Storage, Write};
+use crate::device::{Device, Write};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use op::{Record, Recorded};
 
 pub use aggregate::Aggregate;
 pub use attention::AttentionOptions;
 pub use batch_norm::BatchStatistics;
+pub use gradients::Gradients;
+pub use op::{BackwardStep, Op};
 pub use row_gradient::{Gradient, RowGradient};
 pub use sparse_linear::SparseRows;
 
 /// A value on a tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Var(usize);
-
-/// A differentiable operation.
-pub(crate) trait Op<D: Device> {
-    /// Its name, for messages.
-    fn name(&self) -> &'static str;
-
-    /// The output for the inputs. May keep in `self` what `backward` needs.
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>>;
-
-    /// The gradient for each input, in their order; `None` where `wanted` is false or the gradient is zero.
-    ///
-    /// A gradient may have fewer rows than its input: the rest is zero.
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>>;
+pub struct Var {
+    /// Which tape: values of one must not be taken for those of another.
+    tape: u64,
+    index: usize,
 }
 
-/// What an operation is given in the backward pass.
-pub(crate) struct BackwardStep<'a, D: Device> {
-    /// The inputs of the forward pass.
-    pub inputs: &'a [&'a Tensor<D>],
-    /// The output of the forward pass.
-    pub output: &'a Tensor<D>,
-    /// The gradient of the output, of its shape; to be used up.
-    pub gradient: Tensor<D>,
-    /// Which inputs' gradients are wanted.
-    pub wanted: &'a [bool],
-    /// Takes gradients that are row-sparse, each with the position of its input, which then gets `None` in the result.
-    pub rows: &'a mut Vec<(usize, RowGradient<D>)>,
+impl Var {
+    /// The number that no tape has.
+    const NO_TAPE: u64 = 0;
+}
+
+/// Names a parameter on a tape and in `nn::Parameters`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParameterId(usize);
+
+impl ParameterId {
+    /// The parameter at position `index` of those that belong together, a model's say.
+    pub fn new(index: usize) -> Self {
+        ParameterId(index)
+    }
+
+    /// Its position.
+    pub fn index(self) -> usize {
+        self.0
+    }
 }
 
 struct Node<D: Device> {
     value: Tensor<D>,
-    op: Option<Box<dyn Op<D>>>,
+    op: Option<Box<dyn Recorded<D>>>,
     inputs: Vec<usize>,
     needs_gradient: bool,
 }
@@ -115,10 +118,11 @@ pub trait RowPeers<D: Device> {
 
 /// A record of operations on one device.
 pub struct Tape<D: Device> {
+    id: u64,
     device: D,
     peers: Option<Arc<dyn RowPeers<D>>>,
     nodes: RefCell<Vec<Node<D>>>,
-    parameters: RefCell<HashMap<usize, Var>>,
+    parameters: RefCell<HashMap<ParameterId, Var>>,
     statistics: RefCell<Vec<BatchStatistics<D>>>,
     training: bool,
     seed: u64,
@@ -129,7 +133,9 @@ impl<D: Device> Tape<D> {
     /// A tape that records for [`backward`](Tape::backward); dropout is on and draws from `seed`, batch norm uses the
     /// batch's statistics.
     pub fn training(device: &D, seed: u64) -> Self {
+        static N_TAPES: AtomicU64 = AtomicU64::new(Var::NO_TAPE);
         Tape {
+            id: N_TAPES.fetch_add(1, Ordering::Relaxed) + 1,
             device: device.clone(),
             peers: None,
             nodes: RefCell::default(),
@@ -174,29 +180,44 @@ impl<D: Device> Tape<D> {
         self.push(Node { value, op: None, inputs: Vec::new(), needs_gradient: self.training })
     }
 
-    /// The leaf of parameter `key`: made by the first call, the same for all later ones.
-    pub fn parameter(&self, key: usize, value: &Tensor<D>) -> Var {
-        if let Some(&var) = self.parameters.borrow().get(&key) {
+    /// The leaf of a parameter: made by the first call, the same for all later ones.
+    pub fn parameter(&self, id: ParameterId, value: &Tensor<D>) -> Var {
+        if let Some(&var) = self.parameters.borrow().get(&id) {
             return var;
         }
         let var = self.leaf(value.clone());
-        self.parameters.borrow_mut().insert(key, var);
+        self.parameters.borrow_mut().insert(id, var);
         var
     }
 
-    /// Makes `var` stand for parameter `key`, so that a layer can be differentiated with respect to given leaves.
-    pub(crate) fn bind_parameter(&self, key: usize, var: Var) {
-        self.parameters.borrow_mut().insert(key, var);
+    /// Makes `var` stand for a parameter, so that a layer can be differentiated with respect to given leaves.
+    pub(crate) fn bind_parameter(&self, id: ParameterId, var: Var) {
+        self.parameters.borrow_mut().insert(id, var);
     }
 
-    /// The value of `var`. Panics if it belongs to another tape and is out of this one's range.
+    /// The value of `var`. Panics if it belongs to another tape.
     pub fn value(&self, var: Var) -> Tensor<D> {
-        self.nodes.borrow()[var.0].value.clone()
+        assert!(var.tape == self.id, "{var:?} belongs to another tape");
+        self.nodes.borrow()[var.index].value.clone()
     }
 
-    /// `[rows, cols]` of `var`. Panics as [`value`](Tape::value) does.
+    /// `[rows, cols]` of `var`. Panics if it belongs to another tape.
     pub fn shape(&self, var: Var) -> [usize; 2] {
-        self.nodes.borrow()[var.0].value.shape()
+        assert!(var.tape == self.id, "{var:?} belongs to another tape");
+        self.nodes.borrow()[var.index].value.shape()
+    }
+
+    /// [`shape`](Tape::shape), with an error for another tape's value.
+    fn shape_of(&self, var: Var) -> Result<[usize; 2]> {
+        self.check(var)?;
+        Ok(self.shape(var))
+    }
+
+    fn check(&self, var: Var) -> Result<()> {
+        if var.tape == self.id {
+            return Ok(());
+        }
+        Err(Error::invalid("variable", "a value of another tape", "one of the tape that it is used on"))
     }
 
     /// Statistics that batch norms took on this tape, for their running averages.
@@ -207,30 +228,41 @@ impl<D: Device> Tape<D> {
     fn push(&self, node: Node<D>) -> Var {
         let mut nodes = self.nodes.borrow_mut();
         nodes.push(node);
-        Var(nodes.len() - 1)
+        Var { tape: self.id, index: nodes.len() - 1 }
     }
 
-    /// Runs an operation and records it.
-    pub(crate) fn apply(&self, mut op: impl Op<D> + 'static, inputs: &[Var]) -> Result<Var> {
-        let (value, needs_gradient) = {
+    /// Runs an operation on values of this tape and records it.
+    ///
+    /// Errors: a value of another tape, and those of the operation. An operation whose backward pass returns gradients
+    /// that do not fit its inputs is an error of [`backward`](Tape::backward).
+    pub fn apply(&self, op: impl Op<D, Saved: 'static> + 'static, inputs: &[Var]) -> Result<Var> {
+        inputs.iter().try_for_each(|&var| self.check(var))?;
+        let (value, saved, needs_gradient) = {
             let nodes = self.nodes.borrow();
-            let values: Vec<&Tensor<D>> = inputs.iter().map(|v| &nodes[v.0].value).collect();
-            let needs_gradient = inputs.iter().any(|v| nodes[v.0].needs_gradient);
-            (op.forward(&self.device, &values)?, needs_gradient)
+            let values: Vec<&Tensor<D>> = inputs.iter().map(|v| &nodes[v.index].value).collect();
+            let needs_gradient = inputs.iter().any(|v| nodes[v.index].needs_gradient);
+            let (value, saved) = op.forward(&self.device, &values)?;
+            (value, saved, needs_gradient)
         };
         log::trace!("{}: shape {:?}", op.name(), value.shape());
-        let op: Option<Box<dyn Op<D>>> = if needs_gradient { Some(Box::new(op)) } else { None };
-        let inputs = inputs.iter().map(|v| v.0).collect();
+        let op: Option<Box<dyn Recorded<D>>> =
+            if needs_gradient { Some(Box::new(Record { op, saved })) } else { None };
+        let inputs = inputs.iter().map(|v| v.index).collect();
         Ok(self.push(Node { value, op, inputs, needs_gradient }))
     }
 
     /// The gradients of the number `loss` (`[1, 1]`) with respect to every leaf that it depends on.
     ///
     /// Walks back once; values and gradients are freed as soon as nothing before them needs them.
+    ///
+    /// Errors: a `loss` of another shape or another tape; an operation that returns gradients which do not fit its
+    /// inputs.
     pub fn backward(self, loss: Var) -> Result<Gradients<D>> {
+        self.check(loss)?;
+        let tape = self.id;
         let device = self.device;
         let mut nodes = self.nodes.into_inner();
-        nodes.truncate(loss.0 + 1);
+        nodes.truncate(loss.index + 1);
         let shape = nodes.last().map_or([0, 0], |n| n.value.shape());
         if shape != [1, 1] {
             return Err(Error::ShapeMismatch {
@@ -242,7 +274,7 @@ impl<D: Device> Tape<D> {
             });
         }
         let mut gradients: Vec<Option<Tensor<D>>> = nodes.iter().map(|_| None).collect();
-        gradients[loss.0] = Some(Tensor::from_slice(&device, 1, 1, &[num_traits::One::one()])?);
+        gradients[loss.index] = Some(Tensor::from_slice(&device, 1, 1, &[num_traits::One::one()])?);
         let mut leaves = HashMap::new();
         let mut leaf_rows: HashMap<usize, RowGradient<D>> = HashMap::new();
         let mut sparse = Vec::new();
@@ -253,7 +285,7 @@ impl<D: Device> Tape<D> {
             let gradient = match (gradient, rows) {
                 (None, None) => continue,
                 (None, Some(rows)) => {
-                    leaves.insert(index, Gradient::Rows(rows));
+                    leaves.insert(Var { tape, index }, Gradient::Rows(rows));
                     continue;
                 }
                 (Some(gradient), None) => padded(&device, gradient, node.value.rows())?,
@@ -263,8 +295,8 @@ impl<D: Device> Tape<D> {
                     sum
                 }
             };
-            let Some(op) = node.op.as_mut() else {
-                leaves.insert(index, Gradient::Dense(gradient));
+            let Some(op) = node.op.take() else {
+                leaves.insert(Var { tape, index }, Gradient::Dense(gradient));
                 continue;
             };
             let inputs: Vec<&Tensor<D>> = node.inputs.iter().map(|&i| &nodes[i].value).collect();
@@ -323,54 +355,4 @@ fn padded<D: Device>(device: &D, gradient: Tensor<D>, rows: usize) -> Result<Ten
     device.copy(gradient.view(), D::slice_mut(all.make_mut(device)?.data, 0..n))?;
     device.fill(num_traits::Zero::zero(), D::slice_mut(all.make_mut(device)?.data, n..n_all))?;
     Ok(all)
-}
-
-/// What [`Tape::backward`] returns.
-#[derive(Debug)]
-pub struct Gradients<D: Storage> {
-    leaves: HashMap<usize, Gradient<D>>,
-    parameters: HashMap<usize, Var>,
-}
-
-impl<D: Device> Gradients<D> {
-    /// Gradients of parameters by key.
-    pub(crate) fn of_parameters(gradients: impl IntoIterator<Item = (usize, Gradient<D>)>) -> Self {
-        let leaves: HashMap<_, _> = gradients.into_iter().collect();
-        let parameters = leaves.keys().map(|&key| (key, Var(key))).collect();
-        Gradients { leaves, parameters }
-    }
-
-    /// The gradient of a leaf; `None` if the loss does not depend on it, or does so by a [`lookup`](Tape::lookup) alone
-    /// ([`get`](Gradients::get) has it then).
-    pub fn of(&self, leaf: Var) -> Option<&Tensor<D>> {
-        match self.get(leaf) {
-            Some(Gradient::Dense(gradient)) => Some(gradient),
-            Some(Gradient::Rows(_)) | None => None,
-        }
-    }
-
-    /// The gradient of a leaf, dense or row-sparse; `None` if the loss does not depend on it.
-    pub fn get(&self, leaf: Var) -> Option<&Gradient<D>> {
-        self.leaves.get(&leaf.0)
-    }
-
-    /// The gradient of a leaf as a matrix, whatever form it has; `None` if the loss does not depend on it.
-    pub fn dense(&self, device: &D, leaf: Var) -> Result<Option<Tensor<D>>> {
-        self.get(leaf)
-            .map(|gradient| match gradient {
-                Gradient::Dense(gradient) => Ok(gradient.clone()),
-                Gradient::Rows(rows) => rows.to_dense(device),
-            })
-            .transpose()
-    }
-
-    /// The dense gradient of the parameter `key`, as [`of`](Gradients::of).
-    pub fn of_parameter(&self, key: usize) -> Option<&Tensor<D>> {
-        self.parameters.get(&key).and_then(|&var| self.of(var))
-    }
-
-    /// The gradient of the parameter `key`, as [`get`](Gradients::get).
-    pub fn get_parameter(&self, key: usize) -> Option<&Gradient<D>> {
-        self.parameters.get(&key).and_then(|&var| self.get(var))
-    }
 }

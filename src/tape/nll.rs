@@ -9,23 +9,24 @@ impl<D: Device> Tape<D> {
     /// The negative log-likelihood of `labels: [n]` under `logits: [n, n_class]`, summed over rows and multiplied by
     /// `factor` (one over the global batch size). Rows labelled [`IGNORED`](crate::device::IGNORED) count 0.
     pub fn log_softmax_nll(&self, logits: Var, labels: D::Buffer<i32>, factor: f64) -> Result<Var> {
-        self.apply(LogSoftmaxNll { labels, factor, lse: None }, &[logits])
+        self.apply(LogSoftmaxNll { labels, factor }, &[logits])
     }
 }
 
 struct LogSoftmaxNll<D: Device> {
     labels: D::Buffer<i32>,
     factor: f64,
-    /// `[n]`: the logarithm of each row's sum of exponentials.
-    lse: Option<D::Buffer<D::Scalar>>,
 }
 
 impl<D: Device> Op<D> for LogSoftmaxNll<D> {
+    /// `[n]`: the logarithm of each row's sum of exponentials.
+    type Saved = D::Buffer<D::Scalar>;
+
     fn name(&self) -> &'static str {
         "log_softmax_nll"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, Self::Saved)> {
         let logits = inputs[0];
         let mut lse = device.allocate(logits.rows())?;
         let mut loss = Tensor::allocate(device, logits.rows(), 1)?;
@@ -35,22 +36,25 @@ impl<D: Device> Op<D> for LogSoftmaxNll<D> {
             D::view_mut(&mut lse),
             loss.make_mut(device)?.data,
         )?;
-        self.lse = Some(lse);
         let mut sum = Tensor::allocate(device, 1, 1)?;
         device.dot(loss.view(), None, sum.make_mut(device)?.data)?;
         let mut out = Tensor::allocate(device, 1, 1)?;
         device.scale(self.factor, sum.view(), out.make_mut(device)?.data, crate::device::Write::Assign)?;
-        Ok(out)
+        Ok((out, lse))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
-        let Some(lse) = &self.lse else { return Ok(vec![None]) };
+    fn backward(
+        &self,
+        device: &D,
+        lse: Self::Saved,
+        step: BackwardStep<'_, D>,
+    ) -> Result<Vec<Option<Tensor<D>>>> {
         let logits = step.inputs[0];
         let mut dlogits = Tensor::allocate(device, logits.rows(), logits.cols())?;
         device.log_softmax_nll_backward(
             logits.matrix(),
             D::view(&self.labels),
-            D::view(lse),
+            D::view(&lse),
             self.factor,
             step.gradient.view(),
             dlogits.make_mut(device)?,

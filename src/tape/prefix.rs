@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// The first `rows` rows of `x`: a block's destinations among its sources. No copy in either pass.
     pub fn prefix(&self, x: Var, rows: usize) -> Result<Var> {
-        if self.shape(x)[0] == rows {
+        if self.shape_of(x)?[0] == rows {
             return Ok(x);
         }
         self.apply(Prefix { rows }, &[x])
@@ -20,15 +20,17 @@ struct Prefix {
 }
 
 impl<D: Device> Op<D> for Prefix {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "prefix"
     }
 
-    fn forward(&mut self, _: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        inputs[0].prefix(self.rows)
+    fn forward(&self, _: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
+        Ok((inputs[0].prefix(self.rows)?, ()))
     }
 
-    fn backward(&mut self, _: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, _: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         Ok(vec![Some(step.gradient)])
     }
 }

@@ -47,11 +47,13 @@ struct RelationAggregate<D: Device> {
 }
 
 impl<D: Device> Op<D> for RelationAggregate<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "relation_aggregate"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, weight) = (inputs[0], inputs[1]);
         let edges = self.block.relations(device, self.n_relations)?;
         let mut out = Tensor::allocate(device, edges.n_dst, weight.cols())?;
@@ -74,10 +76,10 @@ impl<D: Device> Op<D> for RelationAggregate<D> {
         if bias.is_some() || self.activation.is_some() {
             device.add_bias_activate(bias.map(|b| b.view()), self.activation, out.make_mut(device)?)?;
         }
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (x, weight, mut g) = (step.inputs[0], step.inputs[1], step.gradient);
         if let Some(activation) = self.activation {
             device.activate_backward(activation, step.output.view(), g.make_mut(device)?.data)?;

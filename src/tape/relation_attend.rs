@@ -44,7 +44,7 @@ impl<D: Device> Tape<D> {
         z: Var,
         attention: Var,
     ) -> Result<Var> {
-        let ([n_edge, heads], [_, cols]) = (self.shape(attention), self.shape(z));
+        let ([n_edge, heads], [_, cols]) = (self.shape_of(attention)?, self.shape_of(z)?);
         let edges = block.relations(self.device(), n_relations)?;
         let required = [edges.n_edge(), heads];
         crate::device::check_same_shape("attend", "attention", [n_edge, heads], "required", required)?;
@@ -94,15 +94,17 @@ impl<D: Device> RelationAttend<D> {
 }
 
 impl<D: Device> Op<D> for RelationAttend<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "relation_attend"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        self.sum(device, self.pattern.csr(), inputs[0], inputs[1])
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
+        Ok((self.sum(device, self.pattern.csr(), inputs[0], inputs[1])?, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (z, attention, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
         let mut gradients = vec![None, None];
         if step.wanted[0] {

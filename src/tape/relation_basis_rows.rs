@@ -26,8 +26,8 @@ impl<D: Device> Tape<D> {
         coefficients: Var,
         bases: Var,
     ) -> Result<Var> {
-        let [n_relations, n_bases] = self.shape(coefficients);
-        let [n_rows, _] = self.shape(bases);
+        let [n_relations, n_bases] = self.shape_of(coefficients)?;
+        let [n_rows, _] = self.shape_of(bases)?;
         if n_bases == 0 || !n_rows.is_multiple_of(n_bases) {
             let expected = format!("a multiple of the {n_bases} bases");
             return Err(Error::invalid("rows of the bases", n_rows, expected));
@@ -42,7 +42,7 @@ impl<D: Device> Tape<D> {
     /// The rows that the destinations' global ids name in one combination of bases: `coefficients: [1, n_bases]`,
     /// `bases` as in [`relation_basis_rows`](Tape::relation_basis_rows), out: `[n_dst, n]`.
     pub fn basis_rows(&self, block: &Arc<Block<D>>, coefficients: Var, bases: Var) -> Result<Var> {
-        let ([n, n_bases], [n_rows, _]) = (self.shape(coefficients), self.shape(bases));
+        let ([n, n_bases], [n_rows, _]) = (self.shape_of(coefficients)?, self.shape_of(bases)?);
         if n != 1 || n_bases == 0 || !n_rows.is_multiple_of(n_bases) {
             let expected = "one row, of as many columns as there are bases";
             return Err(Error::invalid("coefficients", format!("[{n}, {n_bases}]"), expected));
@@ -136,11 +136,13 @@ impl RelationBasisRows {
 }
 
 impl<D: Device> Op<D> for RelationBasisRows {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "relation_basis_rows"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (coefficients, bases) = (inputs[0], inputs[1]);
         let (indptr, indices) = self.pattern(device)?;
         let coefficients = coefficients.to_vec(device)?;
@@ -162,10 +164,10 @@ impl<D: Device> Op<D> for RelationBasisRows {
         let weights = Weights { edge: Some(D::view(&factors)), row: None, column: None };
         let mut out = Tensor::allocate(device, self.ids.len(), bases.cols())?;
         device.spmm(csr, weights, bases.matrix(), out.make_mut(device)?, Write::Assign)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (coefficients, bases, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
         if step.wanted[1] {
             let rows = self.bases_gradient(device, &coefficients.to_vec(device)?, dout)?;

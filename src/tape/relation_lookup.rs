@@ -31,7 +31,7 @@ impl<D: Device> Tape<D> {
     ) -> Result<Var> {
         let device = self.device();
         let (groups, _) = block.relations(device, n_relations)?.groups(direction);
-        let rows = weight_rows(device, block, groups, self.shape(weight)[0])?;
+        let rows = weight_rows(device, block, groups, self.shape_of(weight)?[0])?;
         self.lookup(weight, &Arc::new(device.upload(&rows)?))
     }
 }
@@ -90,11 +90,13 @@ pub(super) fn vertex_ids<D: Device>(device: &D, block: &Block<D>, n_ids: usize) 
 }
 
 impl<D: Device> Op<D> for RelationLookup<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "relation_lookup"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let weight = inputs[0];
         let edges = self.block.relations(device, self.n_relations)?;
         let rows = weight_rows(device, &self.block, &edges.by_source, weight.rows())?;
@@ -105,10 +107,10 @@ impl<D: Device> Op<D> for RelationLookup<D> {
         let factors = Weights { edge: Some(D::view(&edges.weight)), row: None, column: None };
         let mut out = Tensor::allocate(device, edges.n_dst, weight.cols())?;
         device.spmm(messages, factors, weight.matrix(), out.make_mut(device)?, Write::Assign)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let weight = step.inputs[0];
         let edges = self.block.relations(device, self.n_relations)?;
         let groups = &edges.by_source;

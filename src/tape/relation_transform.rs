@@ -23,7 +23,7 @@ impl<D: Device> Tape<D> {
         x: Var,
         weight: Var,
     ) -> Result<Var> {
-        let [n_rows, _] = self.shape(x);
+        let [n_rows, _] = self.shape_of(x)?;
         let edges = one_edge_a_group(self.device(), block, n_relations, direction, n_rows)?;
         self.apply(RelationTransform { edges }, &[x, weight])
     }
@@ -64,11 +64,13 @@ struct RelationTransform<D: Device> {
 }
 
 impl<D: Device> Op<D> for RelationTransform<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "relation_transform"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, weight) = (inputs[0], inputs[1]);
         let mut out = Tensor::allocate(device, self.edges.n_dst, weight.cols())?;
         device.relation_product(
@@ -80,10 +82,10 @@ impl<D: Device> Op<D> for RelationTransform<D> {
             out.make_mut(device)?,
             Write::Assign,
         )?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (x, weight, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
         let mut gradients = vec![None, None];
         if step.wanted[0] {

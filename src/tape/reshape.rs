@@ -18,15 +18,17 @@ struct Reshape {
 }
 
 impl<D: Device> Op<D> for Reshape {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "reshape"
     }
 
-    fn forward(&mut self, _: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        inputs[0].reshape(self.rows, self.cols)
+    fn forward(&self, _: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
+        Ok((inputs[0].reshape(self.rows, self.cols)?, ()))
     }
 
-    fn backward(&mut self, _: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, _: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let [rows, cols] = step.inputs[0].shape();
         Ok(vec![Some(step.gradient.reshape(rows, cols)?)])
     }

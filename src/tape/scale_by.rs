@@ -8,31 +8,32 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// `(1 + epsilon) · x`; `epsilon: [1, 1]` (GIN's weight of the vertex itself).
     pub fn scale_by_one_plus(&self, x: Var, epsilon: Var) -> Result<Var> {
-        self.apply(ScaleByOnePlus { factor: 1.0 }, &[x, epsilon])
+        self.apply(ScaleByOnePlus, &[x, epsilon])
     }
 }
 
-struct ScaleByOnePlus {
-    factor: f64,
-}
+struct ScaleByOnePlus;
 
 impl<D: Device> Op<D> for ScaleByOnePlus {
+    /// `1 + ε`
+    type Saved = f64;
+
     fn name(&self) -> &'static str {
         "scale_by_one_plus"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        self.factor = 1.0 + inputs[1].item(device)?.widen_f64();
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, Self::Saved)> {
+        let factor = 1.0 + inputs[1].item(device)?.widen_f64();
         let mut out = Tensor::allocate(device, inputs[0].rows(), inputs[0].cols())?;
-        device.scale(self.factor, inputs[0].view(), out.make_mut(device)?.data, Write::Assign)?;
-        Ok(out)
+        device.scale(factor, inputs[0].view(), out.make_mut(device)?.data, Write::Assign)?;
+        Ok((out, factor))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, factor: f64, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let mut depsilon = Tensor::allocate(device, 1, 1)?;
         device.dot(step.inputs[0].view(), Some(step.gradient.view()), depsilon.make_mut(device)?.data)?;
         let mut dx = Tensor::allocate(device, step.gradient.rows(), step.gradient.cols())?;
-        device.scale(self.factor, step.gradient.view(), dx.make_mut(device)?.data, Write::Assign)?;
+        device.scale(factor, step.gradient.view(), dx.make_mut(device)?.data, Write::Assign)?;
         Ok(vec![Some(dx), Some(depsilon)])
     }
 }

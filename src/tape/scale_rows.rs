@@ -34,15 +34,17 @@ impl<D: Device> OwnPart<D> {
 }
 
 impl<D: Device> Op<D> for OwnPart<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "own_part"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
-        self.scale(device, inputs[0])
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
+        Ok((self.scale(device, inputs[0])?, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         Ok(vec![Some(self.scale(device, &step.gradient)?)])
     }
 }

@@ -95,18 +95,20 @@ struct SparseLinear<D: Device> {
 }
 
 impl<D: Device> Op<D> for SparseLinear<D> {
+    type Saved = ();
+
     fn name(&self) -> &'static str {
         "sparse_linear"
     }
 
-    fn forward(&mut self, device: &D, inputs: &[&Tensor<D>]) -> Result<Tensor<D>> {
+    fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let mut out = Tensor::allocate(device, self.x.pattern.n_rows(), inputs[0].cols())?;
         let csr = self.x.pattern.csr();
         device.spmm(csr, self.x.weights(), inputs[0].matrix(), out.make_mut(device)?, Write::Assign)?;
-        Ok(out)
+        Ok((out, ()))
     }
 
-    fn backward(&mut self, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+    fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let weight = step.inputs[0];
         let mut dweight = Tensor::allocate(device, weight.rows(), weight.cols())?;
         device.spmm(

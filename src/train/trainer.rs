@@ -313,7 +313,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let statistics = tape.take_statistics();
         let gradients = tape.backward(loss)?;
         let parameters = self.model.parameters_mut();
-        let gradients = group.sum_gradients(device, gradients, parameters.len())?;
+        let gradients = group.sum_gradients(device, gradients)?;
         let statistics = group.share_statistics(device, statistics)?;
         self.optimizer.step(device, parameters, &gradients)?;
         parameters.update_statistics(device, &statistics)?;

@@ -79,13 +79,13 @@ fn a_step_changes_the_rows_that_the_batch_read_and_no_others() {
     let labels = cpu.upload(&batch.labels).unwrap();
     let loss = tape.log_softmax_nll(logits, labels, 1.0).unwrap();
     let gradients = tape.backward(loss).unwrap();
-    let Some(Gradient::Rows(rows)) = gradients.get_parameter(table.index()) else {
+    let Some(Gradient::Rows(rows)) = gradients.get_parameter(table) else {
         panic!("the table's gradient is row-sparse");
     };
     let mut expected = read.clone();
     expected.sort_unstable();
     assert_eq!(rows.index(), expected, "exactly the batch's input vertices");
-    assert!(gradients.of_parameter(table.index()).is_none());
+    assert!(gradients.of_parameter(table).is_none());
     optimizer.step(&cpu, &mut model.parameters, &gradients).unwrap();
     let after = model.parameters.get(table).value.to_vec(&cpu).unwrap();
     for (v, (old, new)) in before.chunks(8).zip(after.chunks(8)).enumerate() {

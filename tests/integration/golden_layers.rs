@@ -108,7 +108,7 @@ fn check_layer<D: Fresh>(
     golden.check("grad.x_src", false, gradients.of(x).unwrap());
     for &(ours, theirs, transposed) in names {
         let id = parameters.find(&format!("layers.0.{ours}")).unwrap();
-        let gradient = gradients.of_parameter(id.index()).unwrap();
+        let gradient = gradients.of_parameter(id).unwrap();
         golden.check(&format!("grad.param.{theirs}"), transposed, gradient);
     }
 }

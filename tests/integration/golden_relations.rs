@@ -94,7 +94,7 @@ fn compare<D: Fresh>(golden: &Golden, decomposition: Decomposition, names: &[(&s
     let error = relative_error(&of(gradients.of(leaf)), &golden.floats["grad.x_src"]);
     assert!(error <= tolerance, "gradient of x: {error:e}");
     for &(id, theirs) in &ids {
-        let found = of(gradients.of_parameter(id.index()));
+        let found = of(gradients.of_parameter(id));
         let error = relative_error(&found, &golden.floats[&format!("grad.param.{theirs}")]);
         assert!(error <= tolerance, "gradient of {theirs}: {error:e}");
     }

@@ -58,7 +58,7 @@ fn run(
     let loss = tape.log_softmax_nll(logits, batch.labels, 1.0 / seeds.len() as f64).unwrap();
     let gradients = tape.backward(loss).unwrap();
     for (id, _) in model.parameters.iter() {
-        if let Some(gradient) = gradients.of_parameter(id.index()) {
+        if let Some(gradient) = gradients.of_parameter(id) {
             values.push(gradient.to_vec(cpu).unwrap());
         }
     }

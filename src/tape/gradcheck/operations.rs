@@ -7,7 +7,7 @@ use crate::device::{Activation, Device, Direction, IGNORED};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::rng;
-use crate::tape::{Aggregate, AttentionOptions, SparseRows};
+use crate::tape::{Aggregate, AttentionOptions, ParameterId, SparseRows};
 
 /// One case for every operation of the tape.
 pub fn operations<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
@@ -303,7 +303,8 @@ fn batch_norm<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Resul
     ];
     let mean = random(device, 1, s.dim, seed + 3)?;
     let variance = crate::tensor::Tensor::from_slice(device, 1, s.dim, &vec![0.7; s.dim])?;
-    check(device, &inputs, seed, |tape, v| tape.batch_norm(0, v[0], v[1], v[2], [&mean, &variance]))
+    let running = [(ParameterId::new(0), &mean), (ParameterId::new(1), &variance)];
+    check(device, &inputs, seed, |tape, v| tape.batch_norm(v[0], v[1], v[2], running))
 }
 
 fn log_softmax_nll<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
