@@ -45,7 +45,7 @@ const N_OUT: usize = 1 << 15;
 fn batches(n_hot: usize, random: &mut Random) -> Vec<Vec<u32>> {
     let mut cold: Vec<u32> = (N_OUT as u32..N_TABLE as u32).collect();
     for i in (1..cold.len()).rev() {
-        cold.swap(i, random.index(i + 1) as usize);
+        cold.swap(i, random.index(i + 1));
     }
     let n_cold = N_OUT - n_hot;
     let rounds = cold.len().checked_div(n_cold).unwrap_or(1);

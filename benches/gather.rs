@@ -30,7 +30,7 @@ fn copy(criterion: &mut Criterion) {
 fn gather<E: FeatureElement>(criterion: &mut Criterion, name: &str, dim: usize, narrow: impl Fn(f32) -> E) {
     let (device, mut random) = (Cpu::<f32>::new(), Random(1));
     let table: Vec<E> = random.values(N_TABLE * dim).into_iter().map(&narrow).collect();
-    let index: Vec<u32> = (0..N_OUT).map(|_| random.index(N_TABLE)).collect();
+    let index: Vec<u32> = (0..N_OUT).map(|_| random.index(N_TABLE) as u32).collect();
     let mut out = vec![0f32; N_OUT * dim];
 
     let rows = 50;

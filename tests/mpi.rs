@@ -9,6 +9,10 @@ use cohop::{Error, Result};
 
 #[path = "../src/comm/test_body.rs"]
 mod body;
+#[path = "../src/rng/random.rs"]
+mod random;
+
+use random::Random;
 
 fn main() -> ExitCode {
     let scenario = std::env::args().nth(1).unwrap_or_else(|| "all".to_owned());

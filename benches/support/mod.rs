@@ -3,29 +3,14 @@
 // Each bench uses some of it.
 #![allow(dead_code)]
 
-/// splitmix64
-pub struct Random(pub u64);
+#[path = "../../src/rng/random.rs"]
+mod random;
+
+pub use random::Random;
 
 impl Random {
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// In [-1, 1).
-    pub fn value(&mut self) -> f32 {
-        (self.word() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
     pub fn values(&mut self, len: usize) -> Vec<f32> {
-        (0..len).map(|_| self.value()).collect()
-    }
-
-    /// Below `limit`.
-    pub fn index(&mut self, limit: usize) -> u32 {
-        (self.word() % limit as u64) as u32
+        (0..len).map(|_| self.uniform() as f32).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::comm::Stage;
+use crate::rng::testing::Random;
 
 #[path = "test_body.rs"]
 mod body;

@@ -1,29 +1,12 @@
 //! What holds over every transport. Included by the tests of threads, and by `tests/mpi.rs`, where the including module
 //! imports the names.
 
-use super::{Communicator, Error, Result, Stage, Sum};
+use super::{Communicator, Error, Random, Result, Stage, Sum};
 
-/// Random numbers that depend on nothing but the seed: all PEs draw the same.
-pub struct Random(pub u64);
-
-impl Random {
-    /// SplitMix64.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    /// Of very different magnitudes, so that sums show their order.
-    pub fn float(&mut self) -> f64 {
-        let magnitude = [1e-4, 1e-2, 1.0, 1e2, 1e4][self.below(5) as usize];
-        (self.next() as f64 / u64::MAX as f64 - 0.5) * magnitude
-    }
+/// Of very different magnitudes, so that sums show their order.
+fn float(random: &mut Random) -> f64 {
+    let magnitude = [1e-4, 1e-2, 1.0, 1e2, 1e4][random.index(5)];
+    (random.word() as f64 / u64::MAX as f64 - 0.5) * magnitude
 }
 
 /// Every test, for a number of seeds.
@@ -43,9 +26,9 @@ pub fn all(communicator: &Communicator, n_seeds: u64) -> Result<()> {
 pub fn all_to_all_v(communicator: &Communicator, seed: u64) -> Result<()> {
     let (rank, n_pes) = (communicator.rank(), communicator.size());
     let mut random = Random(seed);
-    let max_count = [1, 3, 50][random.below(3) as usize];
+    let max_count = [1, 3, 50][random.index(3)];
     let counts: Vec<Vec<usize>> = (0..n_pes)
-        .map(|_| (0..n_pes).map(|_| (random.below(2) * random.below(max_count + 1)) as usize).collect())
+        .map(|_| (0..n_pes).map(|_| random.index(2) * random.index(max_count + 1)).collect())
         .collect();
     let element = |from: usize, to: usize, i: usize| (from * 10_000 + to * 100 + i) as u32;
     let message = |from: usize, to: usize| (0..counts[from][to]).map(move |i| element(from, to, i));
@@ -70,7 +53,7 @@ pub fn reductions(communicator: &Communicator, seed: u64) -> Result<()> {
     let mut random = Random(!seed);
     // Short and long: on both sides of every limit, and less than one element for each PE.
     let len = [0, 1, 2, 7, 1024, 1025, 5000, 40_000][seed as usize % 8];
-    let values: Vec<Vec<f64>> = (0..n_pes).map(|_| (0..len).map(|_| random.float()).collect()).collect();
+    let values: Vec<Vec<f64>> = (0..n_pes).map(|_| (0..len).map(|_| float(&mut random)).collect()).collect();
     let f32s: Vec<Vec<f32>> = values.iter().map(|row| row.iter().map(|&v| v as f32).collect()).collect();
     let u64s: Vec<Vec<u64>> = values.iter().map(|row| row.iter().map(|v| v.to_bits()).collect()).collect();
 
@@ -104,8 +87,8 @@ fn fold<T: Copy>(rows: &[Vec<T>], combine: impl Fn(T, T) -> T) -> impl Iterator<
 pub fn broadcast(communicator: &Communicator, seed: u64) -> Result<()> {
     let (rank, n_pes) = (communicator.rank(), communicator.size());
     let mut random = Random(seed ^ 0xb0);
-    let root = random.below(n_pes as u64) as usize;
-    let sent: Vec<u16> = (0..random.below(1000)).map(|_| random.next() as u16).collect();
+    let root = random.index(n_pes);
+    let sent: Vec<u16> = (0..random.index(1000)).map(|_| random.word() as u16).collect();
     let mut values = if rank == root { sent.clone() } else { vec![0; sent.len()] };
     communicator.broadcast(Stage::Other, root, &mut values)?;
     assert_eq!(values, sent);
@@ -116,7 +99,7 @@ pub fn all_gather_v(communicator: &Communicator, seed: u64) -> Result<()> {
     let (rank, n_pes) = (communicator.rank(), communicator.size());
     let mut random = Random(seed ^ 0xa6);
     let rows: Vec<Vec<i32>> =
-        (0..n_pes).map(|_| (0..random.below(5)).map(|_| random.next() as i32).collect()).collect();
+        (0..n_pes).map(|_| (0..random.index(5)).map(|_| random.word() as i32).collect()).collect();
     let (gathered, counts) = communicator.all_gather_v(Stage::Other, &rows[rank])?;
     assert_eq!(counts, rows.iter().map(Vec::len).collect::<Vec<_>>());
     assert_eq!(gathered, rows.concat());

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::comm::Stage;
+use crate::rng::testing::Random;
 
 #[path = "test_body.rs"]
 mod body;

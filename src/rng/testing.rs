@@ -1,5 +1,10 @@
 //! Statistics for tests.
 
+#[path = "random.rs"]
+mod random;
+
+pub(crate) use random::Random;
+
 /// Pearson's statistic of `counts` against `shares` (any positive scale; a share of 0 must have no count), as a number
 /// of standard deviations (Wilson–Hilferty): above 6 with probability below 1e-8.
 pub(crate) fn chi_square_deviation(counts: &[u64], shares: &[f64]) -> f64 {

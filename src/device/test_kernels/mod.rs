@@ -24,6 +24,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::device::{Cpu, Element, Matrix, MatrixMut, Scalar, Storage, Write};
+pub(crate) use crate::rng::testing::Random;
 
 /// Makes a test of each body for each device.
 macro_rules! test_devices {
@@ -110,25 +111,10 @@ fn writes() -> impl Strategy<Value = Write> {
     prop_oneof![Just(Write::Assign), Just(Write::Add)]
 }
 
-/// Test data (splitmix64).
-pub(crate) struct Random(pub(crate) u64);
-
 impl Random {
-    fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `limit`.
-    pub(crate) fn index(&mut self, limit: usize) -> usize {
-        (self.word() % limit as u64) as usize
-    }
-
     /// In [-1, 1), or an integer in -8..=8: sums of those are exact in any order.
     fn value<S: Scalar>(&mut self, integers: bool) -> S {
-        let uniform = (self.word() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+        let uniform = self.uniform();
         S::from_f64(if integers { (8.5 * uniform).trunc() } else { uniform })
     }
 
