@@ -36,9 +36,11 @@ pub(crate) fn main() -> Result<()> {
     assert_eq!(rows, [4.0, 40.0, 2.0, 20.0]);
 
     // Mistakes are errors that name the array, its value and what was expected.
-    let error = Csr::<Cpu>::new(&[0, 1], &[7], 4).unwrap_err();
-    println!("a column out of range: {error}");
-    let error = device.gather(&x, 4, &[4], MatrixMut::new(&mut rows[..2], 1, 2)?).unwrap_err();
-    println!("a row out of range: {error}");
+    if let Err(error) = Csr::<Cpu>::new(&[0, 1], &[7], 4) {
+        println!("a column out of range: {error}");
+    }
+    if let Err(error) = device.gather(&x, 4, &[4], MatrixMut::new(&mut rows[..2], 1, 2)?) {
+        println!("a row out of range: {error}");
+    }
     Ok(())
 }

@@ -1,6 +1,9 @@
 //! What holds over every transport, over MPI; and how jobs end. Run by `tools/test-mpi`, which says how by the first
 //! argument.
 
+// A panic is how these fail.
+#![allow(clippy::unwrap_used)]
+
 use std::process::ExitCode;
 use std::sync::mpsc;
 

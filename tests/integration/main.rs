@@ -1,5 +1,8 @@
 //! Whole-program tests, in one binary so that the generic kernels are compiled once.
 
+// A panic is how these fail.
+#![allow(clippy::unwrap_used)]
+
 mod accuracy;
 mod attention;
 mod auc;

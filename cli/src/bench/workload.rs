@@ -250,6 +250,14 @@ fn draw_batches(train: &[u32], n_batches: usize, seed: u64) -> Result<Vec<Vec<u3
     Ok(batches)
 }
 
+/// `Ok` if `array` (by name) has the expected number of elements.
+fn check_length(array: &'static str, actual: usize, expected: usize) -> Result<()> {
+    if actual == expected {
+        return Ok(());
+    }
+    Err(Error::WrongLength { array, actual: actual as u64, expected: expected as u64 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,12 +336,4 @@ mod tests {
         npy(&folder.path().join("col.npy"), "<i8", "4,", &integers(&[2, 0, 2, 1]));
         assert!(Workload::read(folder.path(), 0).unwrap_err().to_string().contains("reverse"));
     }
-}
-
-/// `Ok` if `array` (by name) has the expected number of elements.
-fn check_length(array: &'static str, actual: usize, expected: usize) -> Result<()> {
-    if actual == expected {
-        return Ok(());
-    }
-    Err(Error::WrongLength { array, actual: actual as u64, expected: expected as u64 })
 }

@@ -1,5 +1,8 @@
 //! The program as a user runs it.
 
+// A panic is how these fail.
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 mod command_line;
 mod study;

@@ -69,8 +69,8 @@ impl Block {
     fn new(n_lines: usize, page_lock: Option<&Arc<dyn PageLock>>) -> Self {
         let mut memory = Memory::new(n_lines);
         let bytes = memory.bytes().len();
-        // SAFETY: `drop` unlocks the memory before it is freed.
         let lock = page_lock.filter(|lock| {
+            // SAFETY: `drop` unlocks the memory before it is freed.
             bytes >= MIN_LOCKED_BYTES && unsafe { lock.lock(memory.bytes_mut().as_mut_ptr(), bytes) }
         });
         Block { memory, lock: lock.cloned() }
