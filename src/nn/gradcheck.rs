@@ -108,7 +108,7 @@ fn rgcn<D: Device<Scalar = f64>>(
 ) -> Result<Report> {
     let block = random_typed_block(device, s, n_relations, seed)?;
     let shape = [s.dim, 2 * s.dim];
-    over(device, &block, Some(s.dim), seed, |p| {
+    check_layer(device, &block, Some(s.dim), seed, |p| {
         Ok(Box::new(Rgcn::new(device, p, 0, n_relations, shape, d, n_relations == 4)?))
     })
 }
@@ -122,7 +122,7 @@ fn rgat<D: Device<Scalar = f64>>(
 ) -> Result<Report> {
     let block = random_typed_block(device, s, n_relations, seed)?;
     let options = RgatOptions { n_heads: 2, heads, slope: 0.2 };
-    over(device, &block, Some(s.dim), seed, |p| {
+    check_layer(device, &block, Some(s.dim), seed, |p| {
         let shape = [s.dim, 3];
         Ok(Box::new(Rgat::new(device, p, 0, n_relations, shape, options, Decomposition::Full)?))
     })
@@ -131,7 +131,7 @@ fn rgat<D: Device<Scalar = f64>>(
 fn rgat_one_hot<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
     let options = RgatOptions { n_heads: 1, heads: Heads::Concatenate, slope: 0.2 };
-    over(device, &block, None, seed, |p| {
+    check_layer(device, &block, None, seed, |p| {
         let shape = [s.n_src, 2];
         Ok(Box::new(Rgat::new(device, p, 0, 3, shape, options, Decomposition::Basis(2))?))
     })
@@ -144,7 +144,9 @@ fn rgcn_one_hot<D: Device<Scalar = f64>>(
     d: Decomposition,
 ) -> Result<Report> {
     let block = random_typed_block(device, s, 3, seed)?;
-    over(device, &block, None, seed, |p| Ok(Box::new(Rgcn::new(device, p, 0, 3, [s.n_src, 2], d, true)?)))
+    check_layer(device, &block, None, seed, |p| {
+        Ok(Box::new(Rgcn::new(device, p, 0, 3, [s.n_src, 2], d, true)?))
+    })
 }
 
 fn attention(heads: usize) -> AttentionOptions {
@@ -168,11 +170,13 @@ fn layer<D: Device<Scalar = f64>>(
     seed: u64,
     make: impl Fn(&mut Parameters<D>) -> Result<Box<dyn Layer<D>>>,
 ) -> Result<Report> {
-    over(device, &random_block(device, shape, seed)?, Some(shape.dim), seed, make)
+    check_layer(device, &random_block(device, shape, seed)?, Some(shape.dim), seed, make)
 }
 
-/// Checks a layer over a block with `dim` features, or (without) over the sources' one-hot ids.
-fn over<D: Device<Scalar = f64>>(
+/// Checks a layer of one's own over `block`: with respect to `dim` random features of each source and to all trainable
+/// parameters, which are random too. Without `dim` the input is the sources' one-hot ids. `make` adds the layer's
+/// parameters. Errors: those of the layer.
+pub fn check_layer<D: Device<Scalar = f64>>(
     device: &D,
     block: &Arc<Block<D>>,
     dim: Option<usize>,
@@ -191,8 +195,9 @@ fn over<D: Device<Scalar = f64>>(
     })
 }
 
-/// Checks `forward` of random features with respect to these and to all parameters.
-fn check_parameters<D: Device<Scalar = f64>>(
+/// Checks `forward` of `[n_src, dim]` random features with respect to these and to all trainable parameters, which are
+/// random too: for layers over blocks of one's own, and for whole models. Errors: those of `forward`.
+pub fn check_parameters<D: Device<Scalar = f64>>(
     device: &D,
     [n_src, dim]: [usize; 2],
     seed: u64,

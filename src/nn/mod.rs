@@ -15,6 +15,7 @@ mod rgcn;
 mod sage;
 mod sage_ri;
 mod stack;
+pub(crate) mod tensor_file;
 
 pub use config::{ModelConfig, ModelKind};
 pub use gat::{Gat, Gatv2, Heads};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::Parameters;
-use crate::device::{AdamStep, Device, SgdStep};
-use crate::error::{Error, Result};
+use crate::device::{AdamStep, Device, SgdStep, check_same_shape};
+use crate::error::{Error, Result, check_length};
 use crate::tape::{Gradient, Gradients};
 use crate::tensor::Tensor;
 
@@ -46,9 +46,9 @@ impl Default for OptimizerConfig {
 pub struct Optimizer<D: Device> {
     config: OptimizerConfig,
     /// Number of steps taken.
-    pub(crate) step: u64,
+    step: u64,
     /// By parameter: Adam's two moments, or SGD's velocity; empty for what is not trained.
-    pub(crate) state: Vec<Vec<Tensor<D>>>,
+    state: Vec<Vec<Tensor<D>>>,
 }
 
 impl<D: Device> Optimizer<D> {
@@ -58,11 +58,8 @@ impl<D: Device> Optimizer<D> {
             OptimizerConfig::Adam { lr, weight_decay, .. }
             | OptimizerConfig::Sgd { lr, weight_decay, .. } => (lr, weight_decay),
         };
-        for (name, value) in [("lr", lr), ("weight_decay", decay)] {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(Error::invalid(name, value, "a finite number of at least 0"));
-            }
-        }
+        check_rate("lr", lr)?;
+        check_rate("weight_decay", decay)?;
         let n_moments = match config {
             OptimizerConfig::Adam { .. } => 2,
             OptimizerConfig::Sgd { .. } => 1,
@@ -80,6 +77,47 @@ impl<D: Device> Optimizer<D> {
     /// The configuration.
     pub fn config(&self) -> OptimizerConfig {
         self.config
+    }
+
+    /// The learning rate.
+    pub fn lr(&self) -> f64 {
+        match self.config {
+            OptimizerConfig::Adam { lr, .. } | OptimizerConfig::Sgd { lr, .. } => lr,
+        }
+    }
+
+    /// Sets the learning rate of the steps to come. Errors: a number that is negative or not finite.
+    pub fn set_lr(&mut self, new: f64) -> Result<()> {
+        check_rate("lr", new)?;
+        match &mut self.config {
+            OptimizerConfig::Adam { lr, .. } | OptimizerConfig::Sgd { lr, .. } => *lr = new,
+        }
+        Ok(())
+    }
+
+    /// Number of steps taken.
+    pub fn n_steps(&self) -> u64 {
+        self.step
+    }
+
+    /// What is kept for each parameter, in order of their ids: Adam's two moments or SGD's velocity, of the parameter's
+    /// shape; nothing for what is not trained.
+    pub fn state(&self) -> &[Vec<Tensor<D>>] {
+        &self.state
+    }
+
+    /// Goes on from the [`state`](Optimizer::state) of another optimiser that has taken `n_steps` steps. Errors: other
+    /// numbers of matrices or other shapes than this optimiser has; nothing is changed then.
+    pub fn load_state(&mut self, n_steps: u64, state: Vec<Vec<Tensor<D>>>) -> Result<()> {
+        check_length("optimiser state", state.len(), self.state.len())?;
+        for (new, old) in state.iter().zip(&self.state) {
+            check_length("moments of a parameter", new.len(), old.len())?;
+            for (new, old) in new.iter().zip(old) {
+                check_same_shape("load state", "moment", new.shape(), "parameter", old.shape())?;
+            }
+        }
+        (self.step, self.state) = (n_steps, state);
+        Ok(())
     }
 
     /// Changes every trainable parameter that has a gradient.
@@ -137,4 +175,12 @@ impl<D: Device> Optimizer<D> {
         }
         Ok(())
     }
+}
+
+/// `Ok` if `value` is finite and not negative.
+fn check_rate(name: &'static str, value: f64) -> Result<()> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::invalid(name, value, "a finite number of at least 0"))
 }

@@ -1,5 +1,9 @@
 //! Named parameters and their initialisation.
 
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::tensor_file::{self, TensorFile};
 use crate::device::{Device, Scalar, Storage};
 use crate::error::{Error, Result};
 use crate::rng;
@@ -146,11 +150,36 @@ impl<D: Device> Parameters<D> {
         })
     }
 
+    /// Writes all values, statistics included, to a safetensors file under the parameters' names. Errors: what the file
+    /// system refuses, and those of the device.
+    pub fn save(&self, device: &D, path: &Path) -> Result<()> {
+        let named = self.entries.iter().map(|p| (p.name.clone(), &p.value));
+        tensor_file::write(device, path, named, HashMap::new())
+    }
+
+    /// Reads what [`save`](Parameters::save) wrote. Errors: a file that is not safetensors, one without a matrix for each
+    /// parameter and no others, another shape or number type; nothing is changed then.
+    pub fn load(&mut self, device: &D, path: &Path) -> Result<()> {
+        let file = TensorFile::read(path)?;
+        let tensors = file.tensors()?;
+        if tensors.len() != self.entries.len() {
+            let problem =
+                format!("has {} matrices, the model {} parameters", tensors.len(), self.entries.len());
+            return Err(Error::format(path, problem));
+        }
+        let values = self.entries.iter().map(|p| tensors.get(device, &p.name, p.value.shape()));
+        let values: Vec<Tensor<D>> = values.collect::<Result<_>>()?;
+        for (entry, value) in self.entries.iter_mut().zip(values) {
+            entry.value = value;
+        }
+        Ok(())
+    }
+
     pub(super) fn value_mut(&mut self, id: ParameterId) -> &mut Tensor<D> {
         &mut self.entries[id.index()].value
     }
 
-    /// Moves running statistics a tenth of the way to a batch's. `Errors:` none of its own: those of the device.
+    /// Moves running statistics a tenth of the way to a batch's. Errors: those of the device.
     pub fn update_statistics(&mut self, device: &D, batch: &[BatchStatistics<D>]) -> Result<()> {
         const MOMENTUM: f64 = 0.1;
         use crate::device::Write;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Gradient, ParameterId, Var};
-use crate::device::{Device, Storage};
-use crate::error::Result;
+use super::{Gradient, ParameterId, RowGradient, Var};
+use crate::device::{Device, FeatureElement, Storage, Write, check_same_shape};
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 /// What [`Tape::backward`](super::Tape::backward) returns.
@@ -67,4 +67,107 @@ impl<D: Device> Gradients<D> {
         gradients.sort_unstable_by_key(|&(id, _)| id);
         gradients
     }
+
+    /// Multiplies all gradients by `factor`. Errors: a factor that is not finite, and those of the device.
+    pub fn scale(&mut self, device: &D, factor: f64) -> Result<()> {
+        if !factor.is_finite() {
+            return Err(Error::invalid("factor", factor, "a finite number"));
+        }
+        for gradient in self.leaves.values_mut() {
+            let values = gradient.values_mut();
+            let mut scaled = Tensor::allocate(device, values.rows(), values.cols())?;
+            device.scale(factor, values.view(), scaled.make_mut(device)?.data, Write::Assign)?;
+            *values = scaled;
+        }
+        Ok(())
+    }
+
+    /// The Euclidean norm of all parameters' gradients together, added up in `f64` in order of their ids. Errors: those
+    /// of the device.
+    pub fn norm(&self, device: &D) -> Result<f64> {
+        let mut sum = 0.0;
+        for (_, gradient) in self.parameters() {
+            let values = gradient.values();
+            let zeros = Tensor::zeros(device, 1, values.cols())?;
+            let mut squares = Tensor::allocate(device, 1, values.cols())?;
+            device.sum_squared_deviation(values.matrix(), zeros.view(), squares.make_mut(device)?.data)?;
+            sum += squares.to_vec(device)?.iter().map(|square| square.widen_f64()).sum::<f64>();
+        }
+        Ok(sum.sqrt())
+    }
+
+    /// Scales all gradients so that their [`norm`](Gradients::norm) is at most `max_norm`, and returns what it was.
+    /// Errors: a `max_norm` that is not a positive number, gradients whose norm is not finite (they are left as they
+    /// are), and those of the device.
+    pub fn clip_norm(&mut self, device: &D, max_norm: f64) -> Result<f64> {
+        if !(max_norm.is_finite() && max_norm > 0.0) {
+            return Err(Error::invalid("max_norm", max_norm, "a positive number"));
+        }
+        let norm = self.norm(device)?;
+        if !norm.is_finite() {
+            return Err(Error::invalid("norm of the gradients", norm, "a finite number"));
+        }
+        if norm > max_norm {
+            self.scale(device, max_norm / norm)?;
+        }
+        Ok(norm)
+    }
+
+    /// Adds the parameters' gradients of another backward pass, such as that of the next part of a large batch. Other
+    /// leaves' gradients are left alone. Errors: gradients of one parameter with different shapes, and those of the
+    /// device.
+    pub fn accumulate(&mut self, device: &D, other: Self) -> Result<()> {
+        let Gradients { mut leaves, parameters } = other;
+        let mut parameters: Vec<_> = parameters.into_iter().collect();
+        parameters.sort_unstable_by_key(|&(id, _)| id);
+        for (id, var) in parameters {
+            let Some(new) = leaves.remove(&var) else { continue };
+            let own = *self.parameters.entry(id).or_insert(Var { tape: Var::NO_TAPE, index: id.index() });
+            let sum = match self.leaves.remove(&own) {
+                None => new,
+                Some(old) => old.plus(device, new)?,
+            };
+            self.leaves.insert(own, sum);
+        }
+        Ok(())
+    }
 }
+
+impl<D: Device> Gradient<D> {
+    /// The numbers that it holds: all, or those of the rows that are not zero.
+    fn values(&self) -> &Tensor<D> {
+        match self {
+            Gradient::Dense(values) => values,
+            Gradient::Rows(rows) => rows.values(),
+        }
+    }
+
+    fn values_mut(&mut self) -> &mut Tensor<D> {
+        match self {
+            Gradient::Dense(values) => values,
+            Gradient::Rows(rows) => rows.values_mut(),
+        }
+    }
+
+    fn plus(self, device: &D, other: Self) -> Result<Self> {
+        let of_rows = |dense: Tensor<D>, rows: RowGradient<D>| {
+            let mut sum = dense;
+            check_same_shape("accumulate", "gradient", sum.shape(), "other", rows.shape())?;
+            device.scatter_add(rows.values().matrix(), rows.index(), sum.make_mut(device)?)?;
+            Ok(Gradient::Dense(sum))
+        };
+        match (self, other) {
+            (Gradient::Dense(mut sum), Gradient::Dense(x)) => {
+                check_same_shape("accumulate", "gradient", sum.shape(), "other", x.shape())?;
+                device.scale(1.0, x.view(), sum.make_mut(device)?.data, Write::Add)?;
+                Ok(Gradient::Dense(sum))
+            }
+            (Gradient::Rows(a), Gradient::Rows(b)) => Ok(Gradient::Rows(a.merge(device, b)?)),
+            (Gradient::Dense(dense), Gradient::Rows(rows))
+            | (Gradient::Rows(rows), Gradient::Dense(dense)) => of_rows(dense, rows),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

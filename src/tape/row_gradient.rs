@@ -84,7 +84,11 @@ impl<D: Device> RowGradient<D> {
         &self.values
     }
 
-    /// The whole matrix.
+    pub(super) fn values_mut(&mut self) -> &mut Tensor<D> {
+        &mut self.values
+    }
+
+    /// The whole matrix. Errors: those of the device.
     pub fn to_dense(&self, device: &D) -> Result<Tensor<D>> {
         let mut dense = Tensor::allocate(device, self.n_rows, self.values.cols())?;
         device.fill(D::Scalar::from_f64(0.0), dense.make_mut(device)?.data)?;

@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
 use super::evaluate::Evaluation;
 use super::trainer::{Best, Stall, Trainer};
 use crate::data::Dataset;
-use crate::device::{Device, Scalar};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::nn::Model;
+use crate::nn::tensor_file::{self, TensorFile};
 use crate::tensor::Tensor;
 
 /// Name of the file in a checkpoint folder.
@@ -65,27 +65,20 @@ fn path_of(folder: &Path) -> PathBuf {
     folder.join(FILE)
 }
 
-/// Reads what a checkpoint folder says of its run, without its tensors' values.
+/// Reads what a checkpoint folder says of its run, without its tensors' values. Errors: a file that cannot be read or is no
+/// checkpoint, another version of the format.
 pub fn read_info(folder: &Path) -> Result<CheckpointInfo> {
     let path = path_of(folder);
-    let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
-    info_of(&path, &bytes)
+    info_of(&path, &TensorFile::read(&path)?)
 }
 
-fn info_of(path: &Path, bytes: &[u8]) -> Result<CheckpointInfo> {
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|e| Error::format(path, e))?;
-    let json = metadata.metadata().as_ref().and_then(|m| m.get(METADATA_KEY));
-    let json =
-        json.ok_or_else(|| Error::format(path, format!("has no metadata entry \"{METADATA_KEY}\"")))?;
-    let info: CheckpointInfo = serde_json::from_str(json).map_err(|e| Error::format(path, e))?;
+fn info_of(path: &Path, file: &TensorFile) -> Result<CheckpointInfo> {
+    let json = file.text(METADATA_KEY)?;
+    let info: CheckpointInfo = serde_json::from_str(&json).map_err(|e| Error::format(path, e))?;
     if info.version != VERSION {
         return Err(Error::format(path, format!("has version {}, expected {VERSION}", info.version)));
     }
     Ok(info)
-}
-
-fn dtype<S: Scalar>() -> Dtype {
-    if size_of::<S>() == 8 { Dtype::F64 } else { Dtype::F32 }
 }
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
@@ -99,7 +92,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             dataset: self.dataset().name.clone(),
             config: self.config().clone(),
             epoch: self.epoch,
-            step: self.optimizer.step,
+            step: self.optimizer.n_steps(),
             best: self.best.as_ref().map(|b| BestInfo {
                 epoch: b.epoch,
                 val_acc: b.val.accuracy,
@@ -108,58 +101,43 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             }),
             stall: self.stall,
         };
-        let mut values: Vec<(String, [usize; 2], Vec<u8>)> = Vec::new();
-        for (name, tensor) in self.named_tensors() {
-            let host = tensor.to_vec(self.device())?;
-            values.push((name, tensor.shape(), bytemuck::cast_slice(&host).to_vec()));
-        }
-        let views = values
-            .iter()
-            .map(|(name, shape, bytes)| {
-                let view = TensorView::new(dtype::<D::Scalar>(), shape.to_vec(), bytes);
-                view.map(|v| (name.as_str(), v)).map_err(|e| Error::format(folder, e))
-            })
-            .collect::<Result<Vec<_>>>()?;
         let json = serde_json::to_string(&info).map_err(|e| Error::format(folder, e))?;
-        let metadata = HashMap::from([(METADATA_KEY.to_owned(), json)]);
-        let bytes = safetensors::serialize(views, Some(metadata)).map_err(|e| Error::format(folder, e))?;
-        let (path, temporary) = (path_of(folder), folder.join(format!("{FILE}.new")));
-        std::fs::write(&temporary, bytes).map_err(|e| Error::io(&temporary, e))?;
-        std::fs::rename(&temporary, &path).map_err(|e| Error::io(&path, e))
+        let texts = HashMap::from([(METADATA_KEY.to_owned(), json)]);
+        tensor_file::write(self.device(), &path_of(folder), self.named_tensors(), texts)
     }
 
     /// Brings the run to the state that [`save`](Trainer::save) wrote to `folder`; the model must have the same
     /// parameters. Errors: a file that cannot be read or is not a checkpoint, parameters of other names or shapes.
     pub fn load(&mut self, folder: &Path) -> Result<()> {
         let path = path_of(folder);
-        let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
-        let info = info_of(&path, &bytes)?;
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| Error::format(&path, e))?;
+        let file = TensorFile::read(&path)?;
+        let info = info_of(&path, &file)?;
+        let tensors = file.tensors()?;
         let device = self.device.clone();
-        let load = |name: &str, shape: [usize; 2]| load(&device, &path, &tensors, name, shape);
-        let parameters = self.model.parameters_mut();
-        let ids: Vec<_> = parameters.iter().map(|(id, _)| id).collect();
-        let mut best_values = Vec::with_capacity(ids.len());
-        for id in ids {
-            let (name, shape) = {
-                let p = parameters.get(id);
-                (p.name.clone(), p.value.shape())
-            };
-            parameters.set(id, load(&format!("parameter.{name}"), shape)?)?;
-            for (k, moment) in self.optimizer.state[id.index()].iter_mut().enumerate() {
-                *moment = load(&format!("optimizer.{k}.{name}"), shape)?;
-            }
+        let read = |name: String, shape: [usize; 2]| tensors.get(&device, &name, shape);
+        // All is read before anything is changed.
+        let (mut values, mut state, mut best) = (Vec::new(), Vec::new(), Vec::new());
+        for ((_, parameter), moments) in self.model.parameters().iter().zip(self.optimizer.state()) {
+            let (name, shape) = (&parameter.name, parameter.value.shape());
+            values.push(read(format!("parameter.{name}"), shape)?);
+            let moments = (0..moments.len()).map(|k| read(format!("optimizer.{k}.{name}"), shape));
+            state.push(moments.collect::<Result<Vec<_>>>()?);
             if info.best.is_some() {
-                best_values.push(load(&format!("best.{name}"), shape)?);
+                best.push(read(format!("best.{name}"), shape)?);
             }
         }
-        self.optimizer.step = info.step;
+        self.optimizer.load_state(info.step, state)?;
+        let parameters = self.model.parameters_mut();
+        let ids: Vec<_> = parameters.iter().map(|(id, _)| id).collect();
+        for (id, value) in ids.into_iter().zip(values) {
+            parameters.set(id, value)?;
+        }
         self.epoch = info.epoch;
         self.stall = info.stall;
         self.best = info.best.map(|b| Best {
             epoch: b.epoch,
             val: Evaluation { loss: b.val_loss, accuracy: b.val_acc, auc: b.val_auc.unwrap_or(f64::NAN) },
-            values: best_values,
+            values: best,
         });
         Ok(())
     }
@@ -168,7 +146,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let mut named = Vec::new();
         for (id, p) in self.model.parameters().iter() {
             named.push((format!("parameter.{}", p.name), &p.value));
-            for (k, moment) in self.optimizer.state[id.index()].iter().enumerate() {
+            for (k, moment) in self.optimizer.state()[id.index()].iter().enumerate() {
                 named.push((format!("optimizer.{k}.{}", p.name), moment));
             }
             if let Some(best) = &self.best {
@@ -195,27 +173,4 @@ impl<D: Device> Trainer<D> {
         trainer.load(folder)?;
         Ok(trainer)
     }
-}
-
-fn load<D: Device>(
-    device: &D,
-    path: &Path,
-    tensors: &SafeTensors<'_>,
-    name: &str,
-    shape: [usize; 2],
-) -> Result<Tensor<D>> {
-    let view = tensors.tensor(name).map_err(|e| Error::format(path, format!("{name}: {e}")))?;
-    if view.shape() != shape || view.dtype() != dtype::<D::Scalar>() {
-        return Err(Error::format(
-            path,
-            format!(
-                "{name} is {:?} {:?}, expected {:?} {shape:?}",
-                view.dtype(),
-                view.shape(),
-                dtype::<D::Scalar>()
-            ),
-        ));
-    }
-    let values: Vec<D::Scalar> = bytemuck::pod_collect_to_vec(view.data());
-    Tensor::from_slice(device, shape[0], shape[1], &values)
 }
