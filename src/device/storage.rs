@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::device::cpu::{Cpu, CpuBuffer, Kernels};
+use crate::device::cpu::{Cpu, CpuBuffer, Gathered, Kernels};
 use crate::error::{Error, Result};
 
 /// Only the types here are elements: kernels are compiled for them.
@@ -60,7 +60,7 @@ pub enum Dtype {
 
 /// What vertex features may be stored in: widened to the device's [`Scalar`] when they are gathered. Sealed,
 /// as all [`Element`]s.
-pub trait FeatureElement: Element {
+pub trait FeatureElement: Element + Gathered<f32> + Gathered<f64> {
     /// Which type this is.
     const DTYPE: Dtype;
 

@@ -26,45 +26,11 @@ impl<S: Scalar> Gather for Cpu<S> {
         index: &[u32],
         out: MatrixMut<'_, Self>,
     ) -> Result<()> {
-        check_gather(&table, n_table, &index, &out)?;
-        check_index("index", index, n_table)?;
-        let (data, dim) = (out.data, out.cols);
-        gather_rows(table, index, data, dim, widen_row::<E, S>);
-        Ok(())
+        <S as GatherKernels<S>>::gather(table, n_table, index, out)
     }
 
     fn scatter_add(&self, x: Matrix<'_, Self>, index: &[u32], out: MatrixMut<'_, Self>) -> Result<()> {
-        check_scatter_add(&x, &index, &out)?;
-        check_index("index", index, out.rows)?;
-        let dim = x.cols;
-        if x.data.is_empty() {
-            return Ok(());
-        }
-        // Each task owns a range of destinations and looks through all of `index` for them: no atomics, and every
-        // destination's rows come in order.
-        let n_tasks = if x.data.len() <= TASK_ELEMENTS { 1 } else { rayon::current_num_threads() };
-        let rows_per_task = out.rows.div_ceil(n_tasks);
-        let run = |task: usize, part: &mut [S]| {
-            let first = task * rows_per_task;
-            let n_rows = part.len() / dim;
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (&i, row) in index.iter().zip(x.data.chunks_exact(dim)) {
-                        let i = (i as usize).wrapping_sub(first);
-                        if i < n_rows {
-                            add_assign(&mut part[i * dim..][..dim], row);
-                        }
-                    }
-                },
-            );
-        };
-        if n_tasks == 1 {
-            run(0, out.data);
-        } else {
-            out.data.par_chunks_mut(rows_per_task * dim).enumerate().for_each(|(task, part)| run(task, part));
-        }
-        Ok(())
+        <S as GatherKernels<S>>::scatter_add(x, index, out)
     }
 
     fn gather_aggregate<E: FeatureElement>(
@@ -75,8 +41,157 @@ impl<S: Scalar> Gather for Cpu<S> {
         own: Option<&[S]>,
         out: MatrixMut<'_, Self>,
     ) -> Result<()> {
-        gather_aggregate::gather_aggregate(x, a, weights, own, out)
+        <S as GatherKernels<S>>::gather_aggregate(x, a, weights, own, out)
     }
+}
+
+/// The kernels of a scalar, compiled here as those of [`kernels`](super::kernels) are: the element type finds them in
+/// [`Gathered`].
+pub trait GatherKernels<S> {
+    fn gather<E: FeatureElement>(
+        table: &[E],
+        n_table: usize,
+        index: &[u32],
+        out: MatrixMut<'_, Cpu<S>>,
+    ) -> Result<()>
+    where
+        S: Scalar;
+
+    fn scatter_add(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<()>
+    where
+        S: Scalar;
+
+    fn gather_aggregate<E: FeatureElement>(
+        x: IndexedRows<'_, Cpu<S>, E>,
+        a: Csr<'_, Cpu<S>>,
+        weights: Weights<'_, Cpu<S>>,
+        own: Option<&[S]>,
+        out: MatrixMut<'_, Cpu<S>>,
+    ) -> Result<()>
+    where
+        S: Scalar;
+}
+
+/// The kernels of an element type and a scalar.
+pub trait Gathered<S>: Sized {
+    fn gather(table: &[Self], n_table: usize, index: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<()>
+    where
+        S: Scalar;
+
+    fn gather_aggregate(
+        x: IndexedRows<'_, Cpu<S>, Self>,
+        a: Csr<'_, Cpu<S>>,
+        weights: Weights<'_, Cpu<S>>,
+        own: Option<&[S]>,
+        out: MatrixMut<'_, Cpu<S>>,
+    ) -> Result<()>
+    where
+        S: Scalar,
+        Self: FeatureElement;
+}
+
+macro_rules! gather_kernels {
+    ($scalar:ident: $($element:ident)*) => {
+        impl GatherKernels<$scalar> for $scalar {
+            fn gather<E: FeatureElement>(
+                table: &[E],
+                n_table: usize,
+                index: &[u32],
+                out: MatrixMut<'_, Cpu<$scalar>>,
+            ) -> Result<()> {
+                <E as Gathered<$scalar>>::gather(table, n_table, index, out)
+            }
+
+            fn scatter_add(
+                x: Matrix<'_, Cpu<$scalar>>,
+                index: &[u32],
+                out: MatrixMut<'_, Cpu<$scalar>>,
+            ) -> Result<()> {
+                scatter_add(x, index, out)
+            }
+
+            fn gather_aggregate<E: FeatureElement>(
+                x: IndexedRows<'_, Cpu<$scalar>, E>,
+                a: Csr<'_, Cpu<$scalar>>,
+                weights: Weights<'_, Cpu<$scalar>>,
+                own: Option<&[$scalar]>,
+                out: MatrixMut<'_, Cpu<$scalar>>,
+            ) -> Result<()> {
+                <E as Gathered<$scalar>>::gather_aggregate(x, a, weights, own, out)
+            }
+        }
+
+        $(impl Gathered<$scalar> for $element {
+            fn gather(
+                table: &[$element],
+                n_table: usize,
+                index: &[u32],
+                out: MatrixMut<'_, Cpu<$scalar>>,
+            ) -> Result<()> {
+                gather(table, n_table, index, out)
+            }
+
+            fn gather_aggregate(
+                x: IndexedRows<'_, Cpu<$scalar>, $element>,
+                a: Csr<'_, Cpu<$scalar>>,
+                weights: Weights<'_, Cpu<$scalar>>,
+                own: Option<&[$scalar]>,
+                out: MatrixMut<'_, Cpu<$scalar>>,
+            ) -> Result<()> {
+                gather_aggregate::gather_aggregate(x, a, weights, own, out)
+            }
+        })*
+    };
+}
+
+gather_kernels!(f32: f16 bf16 f32 f64);
+gather_kernels!(f64: f16 bf16 f32 f64);
+
+fn gather<E: FeatureElement, S: Scalar>(
+    table: &[E],
+    n_table: usize,
+    index: &[u32],
+    out: MatrixMut<'_, Cpu<S>>,
+) -> Result<()> {
+    check_gather(&table, n_table, &index, &out)?;
+    check_index("index", index, n_table)?;
+    let (data, dim) = (out.data, out.cols);
+    gather_rows(table, index, data, dim, widen_row::<E, S>);
+    Ok(())
+}
+
+fn scatter_add<S: Scalar>(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<()> {
+    check_scatter_add(&x, &index, &out)?;
+    check_index("index", index, out.rows)?;
+    let dim = x.cols;
+    if x.data.is_empty() {
+        return Ok(());
+    }
+    // Each task owns a range of destinations and looks through all of `index` for them: no atomics, and every
+    // destination's rows come in order.
+    let n_tasks = if x.data.len() <= TASK_ELEMENTS { 1 } else { rayon::current_num_threads() };
+    let rows_per_task = out.rows.div_ceil(n_tasks);
+    let run = |task: usize, part: &mut [S]| {
+        let first = task * rows_per_task;
+        let n_rows = part.len() / dim;
+        vectorized(
+            #[inline(always)]
+            || {
+                for (&i, row) in index.iter().zip(x.data.chunks_exact(dim)) {
+                    let i = (i as usize).wrapping_sub(first);
+                    if i < n_rows {
+                        add_assign(&mut part[i * dim..][..dim], row);
+                    }
+                }
+            },
+        );
+    };
+    if n_tasks == 1 {
+        run(0, out.data);
+    } else {
+        out.data.par_chunks_mut(rows_per_task * dim).enumerate().for_each(|(task, part)| run(task, part));
+    }
+    Ok(())
 }
 
 /// Outputs of so many bytes are written past the caches, which could not keep them until somebody reads them: a plain

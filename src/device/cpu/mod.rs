@@ -28,6 +28,7 @@ use crate::error::{Result, check_length};
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
+pub(in crate::device) use gather::Gathered;
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
 pub(crate) use sample::{LaborPeers, share};
 
@@ -36,6 +37,7 @@ pub trait Kernels:
     attention::AttentionKernels<Self>
     + batch_norm::BatchNormKernels<Self>
     + elementwise::ElementwiseKernels<Self>
+    + gather::GatherKernels<Self>
     + gemm::GemmKernels<Self>
     + gemm::Multiply
     + loss::LossKernels<Self>
