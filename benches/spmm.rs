@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use crate::support::{Random, check, rmat};
-use cohop::device::{Cpu, Csr, Matrix, MatrixMut, Sddmm, Spmm, Weights, Write};
+use cohop::device::{Cpu, Csr, Matrix, MatrixMut, Sddmm, Spmm, Structure, Weights, Write};
 use criterion::{Criterion, Throughput, criterion_group};
 
 type Device = Cpu<f32>;

@@ -110,6 +110,8 @@ int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_
                                 const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
                                 const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
                                 void* stream);
+
+// ---- structure (Structure) --------------------------------------------------------------------------------------
 uint64_t cohop_transpose_bytes(uint64_t n_edge);
 // scratch: cohop_transpose_bytes(n_edge) bytes.
 int32_t cohop_transpose(uint64_t n_rows, uint64_t n_cols, uint64_t n_edge, const uint32_t* indptr,
@@ -117,6 +119,8 @@ int32_t cohop_transpose(uint64_t n_rows, uint64_t n_cols, uint64_t n_edge, const
                         uint32_t* out_edge, void* stream);
 int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, double offset, void* out,
                              void* stream);
+int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
+                                 void* stream);
 
 // ---- sddmm (Sddmm) ----------------------------------------------------------------------------------------------
 int32_t cohop_sddmm_dot(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, uint64_t dim,
@@ -188,8 +192,6 @@ int32_t cohop_edge_softmax(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge,
 int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads,
                                     const uint32_t* indptr, const void* y, const void* dout, uint32_t* hubs,
                                     void* records, void* dx, cohop_status* status, void* stream);
-int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
-                                 void* stream);
 
 // ---- head_dot (Attention) ---------------------------------------------------------------------------------------
 int32_t cohop_head_dot(cohop_dtype scalar, uint64_t rows, uint64_t heads, uint64_t dim, const void* x, const void* a,

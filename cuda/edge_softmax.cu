@@ -190,18 +190,6 @@ int32_t launch_rows(Rows rows, uint64_t heads, const Op& op, void* records, coho
   return launch_pieces(rows, 0, 1, Values<Op>{op, heads, totals}, stream);
 }
 
-__global__ void __launch_bounds__(BLOCK) invert_permutation_kernel(uint64_t n, const uint32_t* __restrict__ permutation,
-                                                                   uint32_t* __restrict__ out, cohop_status* status) {
-  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
-    const uint32_t position = permutation[i];
-    if (position < n) {
-      out[position] = static_cast<uint32_t>(i);
-    } else {
-      report(status, COHOP_ARRAY_PERMUTATION, i, position, n);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace cohop
 
@@ -231,14 +219,6 @@ int32_t cohop_edge_softmax_backward(cohop_dtype scalar, uint64_t n_rows, uint64_
     const Backward<S> op = {static_cast<const S*>(y), static_cast<const S*>(dout), static_cast<S*>(dx)};
     return launch_rows(rows, heads, op, records, status, stream);
   });)
-}
-
-int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
-                                 void* stream) {
-  COHOP_LAUNCHER(
-    if (n == 0) return 0;
-    COHOP_LAUNCH(invert_permutation_kernel, grid_for(n), BLOCK, 0, stream, n, permutation, out, status);
-    return cohop_last_error();)
 }
 
 }  // extern "C"

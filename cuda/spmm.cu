@@ -22,15 +22,6 @@ int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Fac
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }
 
-template <class S>
-__global__ void __launch_bounds__(BLOCK) inverse_degree_kernel(uint64_t n, const uint32_t* __restrict__ indptr,
-                                                               double offset, S* __restrict__ out) {
-  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
-    const double degree = static_cast<double>(indptr[i + 1] - indptr[i]) + offset;
-    out[i] = static_cast<S>(degree == 0.0 ? 0.0 : 1.0 / degree);
-  }
-}
-
 }  // namespace
 }  // namespace cohop
 
@@ -62,17 +53,6 @@ int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_
       }
       return is_weighted ? spmm<S, 1, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
                          : spmm<S, 1, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
-    });)
-}
-
-int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, double offset, void* out,
-                             void* stream) {
-  COHOP_LAUNCHER(
-    if (n == 0) return 0;
-    return with_scalar(scalar, [&](auto zero) {
-      using S = decltype(zero);
-      COHOP_LAUNCH((inverse_degree_kernel<S>), grid_for(n), BLOCK, 0, stream, n, indptr, offset, static_cast<S*>(out));
-      return cohop_last_error();
     });)
 }
 

@@ -27,9 +27,9 @@
 pub use crate::array::Array;
 pub use crate::block::Block;
 pub use crate::device::{
-    Attention, BatchNorm, Cpu, Csr, Device, Elementwise, Gather, Gemm, LaborIterations, Loss, Matrix,
-    MatrixMut, Method, Optimizer, Relation, Sample, SampleSpec, SampledBlock, Scalar, Sddmm, Spmm, Storage,
-    Weights, Write,
+    Attention, BatchNorm, Cpu, Csr, Device, Elementwise, Gather, Gemm, IndexedRows, LaborIterations, Loss,
+    Matrix, MatrixMut, Method, Optimizer, Relation, Sample, SampleSpec, SampledBlock, Scalar, Sddmm, Spmm,
+    Storage, Structure, Weights, Write,
 };
 pub use crate::error::{Error, Result};
 pub use crate::graph::{EdgeSet, Graph, GraphBuilder};

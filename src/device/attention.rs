@@ -240,10 +240,6 @@ pub trait Attention: Storage {
         messages: Self::View<'_, Self::Scalar>,
         dz_src: MatrixMut<'_, Self>,
     ) -> Result<()>;
-
-    /// `out[permutation[i]] = i`; same length. An entry out of range is an error.
-    fn invert_permutation(&self, permutation: Self::View<'_, u32>, out: Self::ViewMut<'_, u32>)
-    -> Result<()>;
 }
 
 /// Number of messages: entries, and self-loops if there are any.

@@ -27,6 +27,7 @@ mod sample;
 mod sddmm;
 mod spmm;
 mod storage;
+mod structure;
 #[cfg(test)]
 pub(crate) mod test_kernels;
 
@@ -51,11 +52,13 @@ pub use sddmm::Sddmm;
 pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};
 pub use spmm::{Csr, Spmm, Weights};
 pub(crate) use spmm::{
-    check_csr, check_csr_lengths, check_no_edge, check_product, check_transpose, check_weights, on_host,
+    check_csr, check_csr_lengths, check_no_edge, check_product, check_weights, on_host,
     positions_of_transpose,
 };
 pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
 pub(crate) use storage::{check_matrix, check_matrix_length, check_matrix_mut, check_same_shape};
+pub use structure::Structure;
+pub(crate) use structure::check_transpose;
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:
@@ -71,6 +74,7 @@ pub trait Device:
     + Sample
     + Sddmm
     + Spmm
+    + Structure
 {
 }
 
@@ -87,5 +91,6 @@ impl<T> Device for T where
         + Sample
         + Sddmm
         + Spmm
+        + Structure
 {
 }

@@ -212,21 +212,6 @@ pub(crate) fn positions_of_transpose<'a, D: Storage>(a: &Csr<'a, D>) -> Result<D
     a.edge.ok_or_else(|| Error::invalid("edge", "absent", "the positions that a transpose has"))
 }
 
-/// `Ok` if the arrays of a transpose of `a` have the right lengths.
-pub(crate) fn check_transpose<D: Storage>(
-    a: &Csr<'_, D>,
-    indptr: &D::ViewMut<'_, u32>,
-    indices: &D::ViewMut<'_, u32>,
-    edge: &D::ViewMut<'_, u32>,
-) -> Result<()> {
-    check_csr_lengths(a)?;
-    check_no_edge(a)?;
-    let n_edge = D::view_len(&a.indices);
-    check_length("indptr of the transpose", D::view_mut_len(indptr), a.n_cols + 1)?;
-    check_length("indices of the transpose", D::view_mut_len(indices), n_edge)?;
-    check_length("edge of the transpose", D::view_mut_len(edge), n_edge)
-}
-
 /// Factors of a sparse matrix with the pattern of a [`Csr`]: entry `e` of row `i` and column `j` has the value
 /// `edge[position(e)] * row[i] * column[j]`, where an absent factor is 1 and `position(e)` is `csr.edge[e]` or `e`.
 ///
@@ -310,28 +295,6 @@ pub trait Spmm: Storage {
         dout: Matrix<'_, Self>,
         dx: MatrixMut<'_, Self>,
         write: Write,
-    ) -> Result<()>;
-
-    /// The transpose of `a`: rows become columns. Entries of a row ascend by their position in `a`.
-    ///
-    /// `indptr: [a.n_cols + 1]`, `indices, edge: [n_edge]` are overwritten; `edge[p]` is the position in `a` of entry
-    /// `p`. O(n_cols + n_edge). `a.edge` must be absent.
-    fn transpose(
-        &self,
-        a: Csr<'_, Self>,
-        indptr: Self::ViewMut<'_, u32>,
-        indices: Self::ViewMut<'_, u32>,
-        edge: Self::ViewMut<'_, u32>,
-    ) -> Result<()>;
-
-    /// `out[i] = 1 / (d + offset)` where `d` is the number of entries of row `i`, and 0 where `d + offset` is 0.
-    ///
-    /// `indptr: [out.len + 1]`, `offset ≥ 0`.
-    fn inverse_degree(
-        &self,
-        indptr: Self::View<'_, u32>,
-        offset: f64,
-        out: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use cohop::device::{
     AdamStep, BatchNorm, Cpu, Csr, Elementwise, Loss, Matrix, MatrixMut, Optimizer, Sddmm, Spmm, Storage,
-    Weights, Write,
+    Structure, Weights, Write,
 };
 
 use crate::{common, npz};

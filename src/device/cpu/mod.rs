@@ -16,6 +16,7 @@ mod relation;
 mod sample;
 mod sddmm;
 mod spmm;
+mod structure;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -45,6 +46,7 @@ pub trait Kernels:
     + relation::RelationKernels<Self>
     + sddmm::SddmmKernels<Self>
     + spmm::SpmmKernels<Self>
+    + structure::StructureKernels<Self>
     + Sized
 {
 }

@@ -391,13 +391,4 @@ impl<S: Scalar> Attention for Cuda<S> {
         };
         self.check("gatv2_backward_sources", code)
     }
-
-    fn invert_permutation(&self, permutation: CudaView<'_, u32>, out: CudaViewMut<'_, u32>) -> Result<()> {
-        check_length("out", out.len(), permutation.len())?;
-        let (n, permutation, out) = (permutation.len() as u64, permutation.pointer(), out.pointer());
-        let (status, stream) = (self.status(), self.stream()?);
-        // SAFETY: both hold `n` numbers; entries out of range are reported, not followed.
-        let code = unsafe { ffi::cohop_invert_permutation(n, permutation, out, status, stream) };
-        self.check("invert_permutation", code)
-    }
 }

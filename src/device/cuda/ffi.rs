@@ -539,6 +539,13 @@ unsafe extern "C" {
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_invert_permutation(
+        n: u64,
+        permutation: *const u32,
+        out: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_sddmm_dot(
         scalar: cohop_dtype,
         n_rows: u64,
@@ -652,13 +659,6 @@ unsafe extern "C" {
         hubs: *mut u32,
         records: *mut ::std::os::raw::c_void,
         dx: *mut ::std::os::raw::c_void,
-        status: *mut cohop_status,
-        stream: *mut ::std::os::raw::c_void,
-    ) -> i32;
-    pub fn cohop_invert_permutation(
-        n: u64,
-        permutation: *const u32,
-        out: *mut u32,
         status: *mut cohop_status,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;

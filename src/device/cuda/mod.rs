@@ -24,6 +24,7 @@ mod relation;
 mod sample;
 mod sddmm;
 mod spmm;
+mod structure;
 #[cfg(test)]
 pub(crate) mod testing;
 

@@ -1,4 +1,4 @@
-//! Sparse times dense on CUDA; see `cuda/spmm.cu`, `cuda/spmm_max.cu` and `cuda/transpose.cu`.
+//! Sparse times dense on CUDA; see `cuda/spmm.cu` and `cuda/spmm_max.cu`.
 
 use super::memory::pointer_or_null;
 use super::{Cuda, CudaView, CudaViewMut, adds, dtype, ffi};
@@ -91,50 +91,5 @@ impl<S: Scalar> Spmm for Cuda<S> {
             )
         };
         self.check("spmm_max_backward", code)
-    }
-
-    fn transpose(
-        &self,
-        a: Csr<'_, Self>,
-        indptr: CudaViewMut<'_, u32>,
-        indices: CudaViewMut<'_, u32>,
-        edge: CudaViewMut<'_, u32>,
-    ) -> Result<()> {
-        check_transpose(&a, &indptr, &indices, &edge)?;
-        let (n_rows, n_cols, n_edge) = (a.n_rows as u64, a.n_cols as u64, a.indices.len() as u64);
-        let stream = self.stream()?;
-        // SAFETY: a function of its argument and the thread's device.
-        let bytes = unsafe { ffi::cohop_transpose_bytes(n_edge) };
-        let scratch = self.scratch::<u8>(bytes as usize)?;
-        let (from_indptr, from_indices, part) =
-            (a.indptr.pointer(), a.indices.pointer(), scratch.pointer().cast());
-        let (indptr, indices, edge) = (indptr.pointer(), indices.pointer(), edge.pointer());
-        // SAFETY: the pattern is valid: `from_indptr` holds `n_rows + 1` offsets up to `n_edge`, `from_indices`
-        // `n_edge` numbers below `n_cols`; `indptr` holds `n_cols + 1`, `indices` and `edge` `n_edge`, and the scratch
-        // memory as many bytes as were asked for.
-        let code = unsafe {
-            ffi::cohop_transpose(
-                n_rows,
-                n_cols,
-                n_edge,
-                from_indptr,
-                from_indices,
-                part,
-                indptr,
-                indices,
-                edge,
-                stream,
-            )
-        };
-        self.check("transpose", code)
-    }
-
-    fn inverse_degree(&self, indptr: CudaView<'_, u32>, offset: f64, out: CudaViewMut<'_, S>) -> Result<()> {
-        check_length("indptr", indptr.len(), out.len() + 1)?;
-        let (n, indptr, out, stream) =
-            (out.len() as u64, indptr.pointer(), out.pointer().cast(), self.stream()?);
-        // SAFETY: `indptr` holds `n + 1` offsets, `out` `n` scalars.
-        let code = unsafe { ffi::cohop_inverse_degree(dtype::<S>(), n, indptr, offset, out, stream) };
-        self.check("inverse_degree", code)
     }
 }

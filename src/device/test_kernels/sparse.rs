@@ -1,15 +1,17 @@
-//! SpMM, SDDMM, transposition.
+//! SpMM, SDDMM, and what is derived from a pattern.
 
 use half::f16;
 use proptest::prelude::*;
 
 use super::naive::{self, Pattern};
 use super::{Expected, Guarded, Random, dims, for_cases, poison, test_devices, to_f64, writes};
-use crate::device::{Cpu, Csr, FeatureElement, Gather, Scalar, Sddmm, Spmm, Storage, Weights, Write};
+use crate::device::{
+    Cpu, Csr, FeatureElement, Gather, Scalar, Sddmm, Spmm, Storage, Structure, Weights, Write,
+};
 use crate::error::Error;
 
 test_devices! {
-    spmm spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree sddmm_dot sddmm_add
+    spmm spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree permutations_are_inverted sddmm_dot sddmm_add
     wide_rows giant_row rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
     wrong_lengths_are_errors
 }
@@ -225,7 +227,7 @@ fn spmm_max_backward<D: Spmm>(device: &D) {
     });
 }
 
-fn check_transpose<D: Spmm>(device: &D, a: &Pattern) {
+fn check_transpose<D: Structure>(device: &D, a: &Pattern) {
     let mut indptr = Guarded::poisoned(device, a.n_cols + 1);
     let mut indices = Guarded::poisoned(device, a.n_edge());
     let mut edge = Guarded::poisoned(device, a.n_edge());
@@ -237,11 +239,11 @@ fn check_transpose<D: Spmm>(device: &D, a: &Pattern) {
     assert_eq!(edge.read(), positions);
 }
 
-fn transpose<D: Spmm>(device: &D) {
+fn transpose<D: Structure>(device: &D) {
     for_cases(cases(), |case| check_transpose(device, &case.data().0));
 }
 
-fn inverse_degree<D: Spmm>(device: &D) {
+fn inverse_degree<D: Structure>(device: &D) {
     for_cases((cases(), prop_oneof![Just(0.0), Just(1.0), 0.0..2.0]), |(case, offset)| {
         let (a, _) = case.data();
         let indptr = Guarded::new(device, &a.indptr);
@@ -301,7 +303,13 @@ fn sddmm_add<D: Sddmm>(device: &D) {
 }
 
 /// All kernels of this file.
-fn check_all<D: Spmm + Sddmm>(device: &D, a: &Pattern, dim: usize, write: Write, random: &mut Random) {
+fn check_all<D: Spmm + Sddmm + Structure>(
+    device: &D,
+    a: &Pattern,
+    dim: usize,
+    write: Write,
+    random: &mut Random,
+) {
     let with = With { edge: true, row: true, column: true, positions: true };
     check_spmm(device, a, dim, with, write, true, random);
     check_spmm(device, a, dim, With { edge: false, column: false, ..with }, write, true, random);
@@ -312,7 +320,7 @@ fn check_all<D: Spmm + Sddmm>(device: &D, a: &Pattern, dim: usize, write: Write,
     check_sddmm_add(device, a, dim, true, write);
 }
 
-fn wide_rows<D: Spmm + Sddmm>(device: &D) {
+fn wide_rows<D: Spmm + Sddmm + Structure>(device: &D) {
     let mut random = Random(3);
     let a = Pattern::random(5, 6, 7, false, &mut random);
     for (dim, write) in [(1024, Write::Assign), (1023, Write::Add)] {
@@ -321,7 +329,7 @@ fn wide_rows<D: Spmm + Sddmm>(device: &D) {
     }
 }
 
-fn giant_row<D: Spmm + Sddmm>(device: &D) {
+fn giant_row<D: Spmm + Sddmm + Structure>(device: &D) {
     let mut random = Random(4);
     let a = Pattern::with_degrees(&[3, 100_000, 0, 2], 40, &mut random);
     for (dim, write) in [(1, Write::Assign), (4, Write::Add)] {
@@ -330,7 +338,7 @@ fn giant_row<D: Spmm + Sddmm>(device: &D) {
 }
 
 /// On CUDA, rows of more than 512 entries are cut into chunks.
-fn rows_around_the_limit_of_hubs<D: Spmm + Sddmm>(device: &D) {
+fn rows_around_the_limit_of_hubs<D: Spmm + Sddmm + Structure>(device: &D) {
     let mut random = Random(5);
     let degrees = [512, 513, 0, 514, 511, 1024, 1, 767, 768, 769, 0, 0, 1500, 600];
     let a = Pattern::with_degrees(&degrees, 9, &mut random);
@@ -344,7 +352,31 @@ fn rows_around_the_limit_of_hubs<D: Spmm + Sddmm>(device: &D) {
     }
 }
 
-fn mean_over_nothing_is_zero<D: Spmm>(device: &D) {
+fn permutations_are_inverted<D: Structure>(device: &D) {
+    for n in [0, 1, 70, 3000] {
+        let permutation = Random(n as u64).shuffled(n);
+        let on = Guarded::new(device, &permutation);
+        let mut out = Guarded::new(device, &vec![poison::<u32>(); n]);
+        device.invert_permutation(on.view(), out.view_mut()).unwrap();
+        let inverse = out.read();
+        assert!((0..n).all(|i| inverse[permutation[i] as usize] == i as u32));
+    }
+    let wrong = Guarded::new(device, &[0u32, 2]);
+    let mut out = Guarded::new(device, &[0u32, 0]);
+    let outcome: crate::error::Result<()> =
+        device.invert_permutation(wrong.view(), out.view_mut()).and_then(|()| device.synchronize());
+    assert!(
+        matches!(
+            outcome,
+            Err(Error::IndexOutOfRange { array: "permutation", position: 1, value: 2, limit: 2 })
+        ),
+        "{outcome:?}"
+    );
+    let mut short = Guarded::new(device, &[0u32]);
+    assert!(device.invert_permutation(wrong.view(), short.view_mut()).is_err());
+}
+
+fn mean_over_nothing_is_zero<D: Spmm + Structure>(device: &D) {
     let a = Pattern { n_rows: 3, n_cols: 2, indptr: vec![0, 0, 2, 2], indices: vec![0, 1] };
     let sparse = Sparse::new(device, &a, None);
     let mut degree = Guarded::poisoned(device, 3);

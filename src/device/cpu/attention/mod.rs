@@ -90,7 +90,6 @@ kernels! {
             messages: &[S],
             dz_src: MatrixMut<'_, Cpu<S>>,
         ) -> Result<()>;
-        fn invert_permutation(permutation: &[u32], out: &mut [u32]) -> Result<()>;
     }
 }
 
@@ -236,15 +235,6 @@ fn gatv2_backward_sources<S: Scalar>(
     check_csr(&transpose)?;
     check_gatv2_sources::<Cpu<S>>(&transpose, &spec, &operands, &dout, &messages, &dz_src)?;
     gatv2::backward_sources(transpose, spec, operands, dout, messages, dz_src);
-    Ok(())
-}
-
-fn invert_permutation<S: Scalar>(_device: &Cpu<S>, permutation: &[u32], out: &mut [u32]) -> Result<()> {
-    check_length("out", out.len(), permutation.len())?;
-    super::parallel::check_index("permutation", permutation, out.len())?;
-    for (i, &position) in (0..).zip(permutation) {
-        out[position as usize] = i;
-    }
     Ok(())
 }
 

@@ -2,18 +2,17 @@
 
 mod problem;
 
-use super::{Guarded, Random, poison, test_devices, to_f64};
+use super::{Guarded, Random, test_devices, to_f64};
 use crate::device::{
     Attention, AttentionDropout, AttentionSpec, Csr, FeatureElement, GatGradients, GatSaved, Gatv2Operands,
     Matrix, MatrixMut, Scalar, Sddmm, Write,
 };
-use crate::error::{Error, Result};
 use problem::{Problem, close, for_problems, leaky, leaky_slope, pattern};
 
 test_devices! {
     gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula head_dot_is_its_formula
     hubs a_row_of_many_entries wide_heads many_heads steep_scores nan_shows
-    softmax_of_large_scores_and_of_parallel_edges wrong_arguments_are_errors permutations_are_inverted
+    softmax_of_large_scores_and_of_parallel_edges wrong_arguments_are_errors
     sums_of_ends
 }
 
@@ -436,28 +435,4 @@ fn wrong_arguments_are_errors<D: Attention>(device: &D) {
     assert!(gat(a, AttentionSpec { dropout: Some(dropout), ..plain }).is_err());
     let short = AttentionDropout { p: 0.5, vertices: D::slice(indices.view(), 0..0), ..dropout };
     assert!(gat(a, AttentionSpec { dropout: Some(short), ..plain }).is_err());
-}
-
-fn permutations_are_inverted<D: Attention>(device: &D) {
-    for n in [0, 1, 70, 3000] {
-        let permutation = Random(n as u64).shuffled(n);
-        let on = Guarded::new(device, &permutation);
-        let mut out = Guarded::new(device, &vec![poison::<u32>(); n]);
-        device.invert_permutation(on.view(), out.view_mut()).unwrap();
-        let inverse = out.read();
-        assert!((0..n).all(|i| inverse[permutation[i] as usize] == i as u32));
-    }
-    let wrong = Guarded::new(device, &[0u32, 2]);
-    let mut out = Guarded::new(device, &[0u32, 0]);
-    let outcome: Result<()> =
-        device.invert_permutation(wrong.view(), out.view_mut()).and_then(|()| device.synchronize());
-    assert!(
-        matches!(
-            outcome,
-            Err(Error::IndexOutOfRange { array: "permutation", position: 1, value: 2, limit: 2 })
-        ),
-        "{outcome:?}"
-    );
-    let mut short = Guarded::new(device, &[0u32]);
-    assert!(device.invert_permutation(wrong.view(), short.view_mut()).is_err());
 }

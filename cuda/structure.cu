@@ -1,4 +1,5 @@
-// The transpose of a CSR pattern: a stable sort of the entries' positions by column, so that those of a column ascend.
+// What is derived from a CSR pattern. Its transpose is a stable sort of the entries' positions by column, so that those
+// of a column ascend.
 #include "csr_rows.cuh"
 #include "sort.h"
 
@@ -63,6 +64,27 @@ int32_t transpose(const Rows& rows, const uint32_t* indices, uint64_t n_cols, vo
   return cohop_last_error();
 }
 
+template <class S>
+__global__ void __launch_bounds__(BLOCK) inverse_degree_kernel(uint64_t n, const uint32_t* __restrict__ indptr,
+                                                               double offset, S* __restrict__ out) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
+    const double degree = static_cast<double>(indptr[i + 1] - indptr[i]) + offset;
+    out[i] = static_cast<S>(degree == 0.0 ? 0.0 : 1.0 / degree);
+  }
+}
+
+__global__ void __launch_bounds__(BLOCK) invert_permutation_kernel(uint64_t n, const uint32_t* __restrict__ permutation,
+                                                                   uint32_t* __restrict__ out, cohop_status* status) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
+    const uint32_t position = permutation[i];
+    if (position < n) {
+      out[position] = static_cast<uint32_t>(i);
+    } else {
+      report(status, COHOP_ARRAY_PERMUTATION, i, position, n);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohop
 
@@ -77,6 +99,25 @@ int32_t cohop_transpose(uint64_t n_rows, uint64_t n_cols, uint64_t n_edge, const
                         uint32_t* out_edge, void* stream) {
   COHOP_LAUNCHER(
     return transpose({n_rows, n_edge, indptr}, indices, n_cols, scratch, out_indptr, out_indices, out_edge, stream);)
+}
+
+int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, double offset, void* out,
+                             void* stream) {
+  COHOP_LAUNCHER(
+    if (n == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      COHOP_LAUNCH((inverse_degree_kernel<S>), grid_for(n), BLOCK, 0, stream, n, indptr, offset, static_cast<S*>(out));
+      return cohop_last_error();
+    });)
+}
+
+int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
+                                 void* stream) {
+  COHOP_LAUNCHER(
+    if (n == 0) return 0;
+    COHOP_LAUNCH(invert_permutation_kernel, grid_for(n), BLOCK, 0, stream, n, permutation, out, status);
+    return cohop_last_error();)
 }
 
 }  // extern "C"

@@ -1,0 +1,48 @@
+//! Kernel family *structure*: what is derived from a sparse pattern alone.
+
+use crate::device::{Csr, Storage, check_csr_lengths, check_no_edge};
+use crate::error::{Result, check_length};
+
+/// Transposes, their positions, and degrees.
+pub trait Structure: Storage {
+    /// The transpose of `a`: rows become columns. Entries of a row ascend by their position in `a`.
+    ///
+    /// `indptr: [a.n_cols + 1]`, `indices, edge: [n_edge]` are overwritten; `edge[p]` is the position in `a` of entry
+    /// `p`. O(n_cols + n_edge). `a.edge` must be absent.
+    fn transpose(
+        &self,
+        a: Csr<'_, Self>,
+        indptr: Self::ViewMut<'_, u32>,
+        indices: Self::ViewMut<'_, u32>,
+        edge: Self::ViewMut<'_, u32>,
+    ) -> Result<()>;
+
+    /// `out[i] = 1 / (d + offset)` where `d` is the number of entries of row `i`, and 0 where `d + offset` is 0.
+    ///
+    /// `indptr: [out.len + 1]`, `offset ≥ 0`.
+    fn inverse_degree(
+        &self,
+        indptr: Self::View<'_, u32>,
+        offset: f64,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// `out[permutation[i]] = i`; same length. An entry out of range is an error.
+    fn invert_permutation(&self, permutation: Self::View<'_, u32>, out: Self::ViewMut<'_, u32>)
+    -> Result<()>;
+}
+
+/// `Ok` if the arrays of a transpose of `a` have the right lengths.
+pub(crate) fn check_transpose<D: Storage>(
+    a: &Csr<'_, D>,
+    indptr: &D::ViewMut<'_, u32>,
+    indices: &D::ViewMut<'_, u32>,
+    edge: &D::ViewMut<'_, u32>,
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_no_edge(a)?;
+    let n_edge = D::view_len(&a.indices);
+    check_length("indptr of the transpose", D::view_mut_len(indptr), a.n_cols + 1)?;
+    check_length("indices of the transpose", D::view_mut_len(indices), n_edge)?;
+    check_length("edge of the transpose", D::view_mut_len(edge), n_edge)
+}
