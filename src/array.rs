@@ -1,4 +1,4 @@
-//! Read-only arrays: in memory of our own or of somebody else's, or mapped from a file.
+//! Read-only arrays: in our own memory or somebody else's, or mapped from a file.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -12,7 +12,7 @@ use crate::huge_pages;
 
 /// An immutable array: owned, somebody else's, or a part of a memory-mapped file. Cloning shares it.
 ///
-/// A [`Graph`](crate::graph::Graph) and features use the memory that their arrays have, without a copy:
+/// A [`Graph`](crate::graph::Graph) and features use their arrays' memory without a copy:
 ///
 /// ```
 /// # fn main() -> cohop::Result<()> {
@@ -38,7 +38,7 @@ enum Source<T> {
     Mapped { map: Arc<Mmap>, offset: usize, len: usize },
 }
 
-/// Memory of `len` elements that is there, unchanged, as long as `owner` is.
+/// Memory of `len` elements that stays valid and unchanged as long as `owner` lives.
 struct Foreign<T> {
     pointer: *const T,
     len: usize,
@@ -122,17 +122,17 @@ impl<T: bytemuck::Pod> Array<T> {
         }
     }
 
-    /// Says that elements will be read here and there: a miss then reads its own page from the file and no others, of
-    /// which memory would fill up in vain.
+    /// Tells the system that elements will be read at random: a page fault then reads only its own page from the file,
+    /// and memory does not fill up with pages that nobody needs.
     pub(crate) fn expect_random_reads(&self) {
         #[cfg(unix)]
         if let Source::Mapped { map, .. } = &self.source {
-            // A refusal costs speed alone.
+            // If the system refuses, only speed suffers.
             let _ = map.advise(memmap2::Advice::Random);
         }
     }
 
-    /// Whether the elements are read from a file on demand.
+    /// Whether the elements are mapped from a file, and so read on demand.
     pub fn is_mapped(&self) -> bool {
         matches!(self.source, Source::Mapped { .. })
     }

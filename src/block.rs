@@ -1,4 +1,16 @@
 //! Blocks: the bipartite layers of a sampled neighbourhood ("message flow graphs").
+//!
+//! ```
+//! use cohop::block::Block;
+//! use cohop::device::Cpu;
+//!
+//! let device = Cpu::<f32>::new();
+//! // Destination 0 has the sources 1 and 2, destination 1 has source 2.
+//! let block = Block::from_csr(&device, 3, &[0, 2, 3], &[1, 2, 2])?;
+//! assert_eq!((block.n_dst(), block.n_src(), block.n_edge()), (2, 3, 3));
+//! assert_eq!(block.mean_weights(&device)?.row, Some(&[0.5, 1.0][..]));
+//! # Ok::<(), cohop::Error>(())
+//! ```
 
 use std::sync::OnceLock;
 
@@ -10,8 +22,8 @@ use crate::pattern::{Pattern, get_or_try_init};
 
 /// One layer of a minibatch: edges from sources to destinations, where the first `n_dst` sources are the destinations.
 ///
-/// Immutable after construction. What a layer needs besides (the transpose, normalising factors) is made on the device
-/// when it is first asked for, and kept.
+/// Immutable after construction. What a layer needs besides (the transpose, normalising factors) is computed on the
+/// device at first use, and kept.
 #[derive(Debug)]
 pub struct Block<D: Device> {
     pattern: Pattern<D>,
@@ -33,16 +45,17 @@ struct Factors<D: Storage> {
     own: D::Buffer<D::Scalar>,
 }
 
-/// The factors of the edges of an aggregation that includes the destination itself, and `[n_dst]`: the destination's
-/// own.
+/// The edges' factors in an aggregation that includes the destination itself, and `[n_dst]`: its own factor.
 pub type WithSelf<'a, D> = (Weights<'a, D>, <D as Storage>::View<'a, <D as Storage>::Scalar>);
 
 impl<D: Device> Block<D> {
-    /// A block from a sampler's arrays, checked: what a sampler of one's own returns becomes a block here.
+    /// A block from a sampler's arrays, which are checked. Makes blocks of what your own sampler returns.
     ///
-    /// Edge types are checked where they are used. On a GPU `indptr` and `indices` are copied to the host for the
-    /// check. Errors: fewer sources than destinations, `indptr` does not ascend from 0 to the number of edges, an
-    /// index is not below the number of sources, or another array has another length.
+    /// Edge types are checked later, by the kernels that use them. A GPU's `indptr` and `indices` are copied to the
+    /// host for the check.
+    ///
+    /// Errors: fewer sources than destinations, an `indptr` that does not ascend from 0 to the number of edges, an
+    /// index that is not below the number of sources, an array of the wrong length, or a failure of the device.
     ///
     /// ```
     /// # fn main() -> cohop::Result<()> {
@@ -63,7 +76,10 @@ impl<D: Device> Block<D> {
         Block::from_valid(parts)
     }
 
-    /// A block from arrays of a sampler of this crate, or checked: their lengths alone are looked at.
+    /// A block from arrays that are known to be valid: a sampler of this crate made them, or they were checked. Checks
+    /// only lengths.
+    ///
+    /// Errors: fewer sources than destinations, or an array of the wrong length.
     pub(crate) fn from_valid(parts: SampledBlock<D>) -> Result<Self> {
         let n_src = D::len(&parts.src);
         if n_src < parts.n_dst {
@@ -92,8 +108,8 @@ impl<D: Device> Block<D> {
 
     /// A block over given edges by destination: sources `0..n_src`, destinations `0..indptr.len() - 1`.
     ///
-    /// Errors: `indptr` does not ascend from 0 to `indices.len()`, an index is not below `n_src`, or there are more
-    /// destinations than sources.
+    /// Errors: `indptr` is empty or does not ascend from 0 to `indices.len()`, an index is not below `n_src`, there are
+    /// more destinations than sources, or the device is out of memory.
     pub fn from_csr(device: &D, n_src: usize, indptr: &[u32], indices: &[u32]) -> Result<Self> {
         let pattern = Pattern::from_host(device, n_src, indptr, indices)?;
         if n_src < pattern.n_rows() {
@@ -105,6 +121,8 @@ impl<D: Device> Block<D> {
     }
 
     /// Gives the edges relations, `edge_type: [n_edge]`.
+    ///
+    /// Errors: `edge_type` does not have one element per edge.
     pub fn with_edge_types(mut self, edge_type: D::Buffer<u16>) -> Result<Self> {
         check_length("edge_type", D::len(&edge_type), self.n_edge())?;
         self.edge_type = Some(edge_type);
@@ -138,17 +156,21 @@ impl<D: Device> Block<D> {
     }
 
     /// The edges by source: `n_src` rows, `n_dst` columns, `edge` set. Made by the first call.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn transpose(&self, device: &D) -> Result<Csr<'_, D>> {
         self.pattern.transpose(device)
     }
 
-    /// The edges by destination again, as positions in the [`transpose`](Block::transpose): `n_dst` rows, `n_edge`
-    /// columns. SpMM by it sums what a kernel left in the transpose's order. Made by the first call.
+    /// The edges by destination, as positions in the [`transpose`](Block::transpose): `n_dst` rows, `n_edge` columns.
+    /// SpMM with it sums edge values that a kernel stored in the transpose's order. Made by the first call.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn csr_into_transpose(&self, device: &D) -> Result<Csr<'_, D>> {
         self.pattern.csr_into_transpose(device)
     }
 
-    /// `[n_edge]`: the edges' numbers in the graph, if the sampler was asked for them.
+    /// `[n_edge]`: the edges' ids in the graph, if the sampler recorded them.
     pub fn edge_id(&self) -> Option<D::View<'_, u64>> {
         self.edge_id.as_ref().map(|b| D::view(b))
     }
@@ -160,7 +182,8 @@ impl<D: Device> Block<D> {
 
     /// The edges grouped by relation and destination, and by relation and source. Made by the first call.
     ///
-    /// Errors: a block without edge types, one of them at or above `n_relations`, or another number than before.
+    /// Errors: the block has no edge types, one of them is not below `n_relations`, or `n_relations` is not that of the
+    /// first call.
     pub fn relations(&self, device: &D, n_relations: usize) -> Result<&RelationEdges<D>> {
         let edges = get_or_try_init(&self.relations, || {
             let edge_type = self.edge_type().ok_or_else(|| {
@@ -172,13 +195,15 @@ impl<D: Device> Block<D> {
         Ok(edges)
     }
 
-    /// `[n_edge]`: estimator weights that sum to 1 in each row; `None`: all edges of a row count alike.
+    /// `[n_edge]`: estimator weights that sum to 1 in each row; `None`: all edges of a row have equal weight.
     pub fn weight(&self) -> Option<D::View<'_, D::Scalar>> {
         self.weight.as_ref().map(|b| D::view(b))
     }
 
-    /// The factors with which [`spmm`](crate::device::Spmm::spmm) over [`csr`](Block::csr) takes the mean over a
+    /// The factors with which [`spmm`](crate::device::Spmm::spmm) over [`csr`](Block::csr) takes the mean over each
     /// destination's edges: the estimator weights if there are any, else one over the number of edges.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn mean_weights(&self, device: &D) -> Result<Weights<'_, D>> {
         if let Some(weight) = self.weight() {
             return Ok(Weights { edge: Some(weight), row: None, column: None });
@@ -193,6 +218,8 @@ impl<D: Device> Block<D> {
 
     /// The factors of the mean over a destination's `k` edges and the destination itself, and the destination's own
     /// factor `1 / (k + 1)`. With estimator weights the edges' part is `k / (k + 1)` times their weighted mean.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn mean_with_self_weights(&self, device: &D) -> Result<WithSelf<'_, D>> {
         let factors = get_or_try_init(&self.mean_with_self, || {
             let mut own = device.allocate(self.n_dst())?;
@@ -213,8 +240,8 @@ impl<D: Device> Block<D> {
     /// factor `1 / (d_t + 1)`, where `d` is the in-degree in the whole graph.
     ///
     /// An edge has `1 / √((d_s + 1)(d_t + 1))`, times `d_t / k` where the block holds only `k` of the destination's
-    /// `d_t` edges: its expectation under sampling is the sum over all of them. `None` unless the block was made
-    /// [`with_degrees`](Block::with_degrees).
+    /// `d_t` edges: its expectation under sampling is the sum over all of them. `None` unless
+    /// [`with_degrees`](Block::with_degrees) was called.
     pub fn symmetric_weights(&self) -> Option<WithSelf<'_, D>> {
         self.symmetric.as_ref().map(|factors| self.weights_of(factors))
     }
@@ -230,6 +257,8 @@ impl<D: Device> Block<D> {
 
     /// Adds what [`symmetric_weights`](Block::symmetric_weights) needs: `in_degree(v)` is the in-degree of the
     /// global id `v` in the whole graph. Reads `src` and `indptr` back from the device.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn with_degrees(mut self, device: &D, in_degree: impl Fn(u32) -> u64) -> Result<Self> {
         let scalar = |value: f64| <D::Scalar as crate::device::Scalar>::from_f64(value);
         let degrees: Vec<f64> = device.download(self.src())?.iter().map(|&v| in_degree(v) as f64).collect();
@@ -260,7 +289,9 @@ impl<D: Device> Block<D> {
         SampledBlock { n_dst, src, indptr, indices, edge_id, weight, edge_type }
     }
 
-    /// Moves a block that was made on the host to `device` (on the CPU: the same memory).
+    /// Moves a block from the host to `device` (on the CPU: the same memory).
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn from_host(device: &D, host: Block<Cpu<D::Scalar>>) -> Result<Self> {
         let (n_dst, _, indptr, indices) = host.pattern.into_parts();
         let mut block = Block::from_valid(SampledBlock {

@@ -10,6 +10,14 @@ use std::path::PathBuf;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, with the values that tell why.
+///
+/// ```
+/// use cohop::{Error, graph::Graph};
+///
+/// let error = Graph::from_edges(2, &[(0, 1), (2, 0)]).unwrap_err();
+/// assert!(matches!(error, Error::IndexOutOfRange { position: 1, value: 2, limit: 2, .. }));
+/// assert_eq!(error.to_string(), "edge sources[1] = 2 is out of range: expected a value below 2");
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -128,7 +136,7 @@ pub enum Error {
     /// A GPU, its driver or a kernel on it failed.
     #[error("{operation} failed on the device: {name} ({code}){message}")]
     Device {
-        /// The operation that failed, or, for what runs behind, that noticed it.
+        /// The operation that failed, or that noticed the failure of work still running on the device.
         operation: &'static str,
         /// The error's number: a `CUresult`, a `cudaError_t`, a `cublasStatus_t`, or one of the emulator's.
         code: i32,
@@ -153,7 +161,7 @@ pub enum Error {
         /// What happened there.
         problem: String,
     },
-    /// Two ways to the same number gave different ones: a bug of this crate.
+    /// The same number, computed in two ways, came out different: a bug of this crate.
     #[error("{what} is {found} by one way and {expected} by another: please report this bug")]
     Disagreement {
         /// What was counted.
@@ -163,7 +171,7 @@ pub enum Error {
         /// The count to agree with.
         expected: u64,
     },
-    /// Training produced a loss that is not a number or infinite.
+    /// Training produced a loss that is NaN or infinite.
     #[error(
         "the loss of batch {batch} in epoch {epoch} is {loss}: lower the learning rate, or look for extreme features"
     )]

@@ -1,13 +1,13 @@
-//! Large arrays on large pages.
+//! Huge pages for large arrays.
 //!
-//! Kernels that read rows or neighbours at random spend much of their time on the walk through the page table that
-//! every new page costs: with pages of 2 MiB instead of 4 KiB, most of these walks go away. Where the system has none
-//! to give, or does not know how, nothing happens.
+//! Kernels that read rows or neighbours at random spend much of their time on page table walks, one for every page that
+//! is not in the TLB: with pages of 2 MiB instead of 4 KiB, most of these walks go away. Where the system has no huge
+//! pages, nothing happens.
 
 /// Bytes of a huge page.
 pub(crate) const HUGE_PAGE: usize = 1 << 21;
 
-/// Asks for `memory`, of which nothing has been touched yet, to be made of huge pages.
+/// Asks the system to use huge pages for `memory`, none of which has been touched yet.
 pub(crate) fn prefer<T>(memory: &[T]) {
     #[cfg(target_os = "linux")]
     advise(memory, libc::MADV_HUGEPAGE);
@@ -32,8 +32,8 @@ fn advise<T>(memory: &[T], advice: libc::c_int) {
     let begin = memory.as_ptr() as usize;
     let (first, last) = (begin.next_multiple_of(HUGE_PAGE), (begin + size_of_val(memory)) & !(HUGE_PAGE - 1));
     if first < last {
-        // SAFETY: the pages lie inside of the slice, and neither advice changes what is in them. A refusal costs speed
-        // alone.
+        // SAFETY: the pages lie inside the slice, and neither advice changes their contents. If the system refuses,
+        // only speed suffers.
         unsafe { libc::madvise(first as *mut libc::c_void, last - first, advice) };
     }
 }

@@ -1,11 +1,22 @@
 //! Sparse patterns on a device, with the transpose made on demand.
+//!
+//! ```
+//! use cohop::device::Cpu;
+//! use cohop::pattern::Pattern;
+//!
+//! let device = Cpu::<f32>::new();
+//! let pattern = Pattern::from_host(&device, 3, &[0, 2, 3], &[0, 2, 1])?; // 2 rows, 3 columns
+//! let transpose = pattern.transpose(&device)?;
+//! assert_eq!((transpose.indptr, transpose.indices), (&[0, 1, 2, 3][..], &[0, 1, 0][..]));
+//! # Ok::<(), cohop::Error>(())
+//! ```
 
 use std::sync::OnceLock;
 
 use crate::device::{Csr, Device, Storage, check_csr, on_host};
 use crate::error::{Result, check_length};
 
-/// A sparse pattern in compressed rows that owns its memory, and its transpose once somebody asked for it.
+/// A sparse pattern in compressed rows that owns its memory. Keeps its transpose after the first use.
 #[derive(Debug)]
 pub struct Pattern<D: Storage> {
     n_rows: usize,
@@ -24,16 +35,18 @@ struct Transpose<D: Storage> {
 }
 
 impl<D: Device> Pattern<D> {
-    /// A pattern from arrays in the device's memory, checked: `indptr` ascends from 0 to the number of `indices`, and
-    /// these are below `n_cols`. On a GPU both are copied to the host for it, once.
+    /// A pattern from arrays in the device's memory, which are checked; a GPU's arrays are copied to the host for this.
     ///
-    /// Errors: what is not so, and those of the device.
+    /// Errors: `indptr` is empty or does not ascend from 0 to the number of `indices`, an index is not below `n_cols`,
+    /// or the device fails.
     pub fn new(device: &D, n_cols: usize, indptr: D::Buffer<u32>, indices: D::Buffer<u32>) -> Result<Self> {
         check_csr(&on_host(device, D::view(&indptr))?, &on_host(device, D::view(&indices))?, n_cols)?;
         Pattern::from_valid(D::len(&indptr) - 1, n_cols, indptr, indices)
     }
 
-    /// A pattern from arrays that are valid already (see [`Csr`]): made by a kernel, or checked.
+    /// A pattern from arrays that are known to be valid (see [`Csr`]): a kernel made them, or they were checked.
+    ///
+    /// Errors: `indptr` does not have `n_rows + 1` elements.
     pub(crate) fn from_valid(
         n_rows: usize,
         n_cols: usize,
@@ -53,7 +66,8 @@ impl<D: Device> Pattern<D> {
 
     /// A pattern from host arrays, checked as by [`new`](Pattern::new).
     ///
-    /// Errors: `indptr` does not ascend from 0 to `indices.len()`, an index is not below `n_cols`, or no memory.
+    /// Errors: `indptr` is empty or does not ascend from 0 to `indices.len()`, an index is not below `n_cols`, or the
+    /// device is out of memory.
     pub fn from_host(device: &D, n_cols: usize, indptr: &[u32], indices: &[u32]) -> Result<Self> {
         check_csr(indptr, indices, n_cols)?;
         Pattern::from_valid(indptr.len() - 1, n_cols, device.upload(indptr)?, device.upload(indices)?)
@@ -74,7 +88,7 @@ impl<D: Device> Pattern<D> {
         D::len(&self.indices)
     }
 
-    /// By row.
+    /// The pattern by row.
     pub fn csr(&self) -> Csr<'_, D> {
         Csr {
             n_rows: self.n_rows,
@@ -85,7 +99,9 @@ impl<D: Device> Pattern<D> {
         }
     }
 
-    /// By column: `n_cols` rows, `edge` set. Made by the first call.
+    /// The pattern by column: `n_cols` rows, `edge` set. Made by the first call.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn transpose(&self, device: &D) -> Result<Csr<'_, D>> {
         let t = get_or_try_init(&self.transpose, || {
             let mut indptr = device.allocate(self.n_cols + 1)?;
@@ -108,8 +124,10 @@ impl<D: Device> Pattern<D> {
         })
     }
 
-    /// By row again, with values that stand in the transpose's order: `n_rows` rows, and as columns the positions that
-    /// the entries have in the [`transpose`](Pattern::transpose). Made by the first call.
+    /// The pattern by row, for values stored in the transpose's order: `n_rows` rows, whose columns are the entries'
+    /// positions in the [`transpose`](Pattern::transpose). Made by the first call.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn csr_into_transpose(&self, device: &D) -> Result<Csr<'_, D>> {
         let edge = self.transpose(device)?.edge;
         let positions = get_or_try_init(&self.in_transpose, || {

@@ -1,4 +1,16 @@
 //! Dense matrices on a device.
+//!
+//! ```
+//! use cohop::device::Cpu;
+//! use cohop::tensor::Tensor;
+//!
+//! let device = Cpu::<f32>::new();
+//! let x = Tensor::from_slice(&device, 2, 3, &[1., 2., 3., 4., 5., 6.])?;
+//! let first_row = x.prefix(1)?; // shares the memory
+//! assert_eq!(first_row.to_vec(&device)?, [1., 2., 3.]);
+//! assert_eq!(x.reshape(3, 2)?.shape(), [3, 2]);
+//! # Ok::<(), cohop::Error>(())
+//! ```
 
 use std::sync::Arc;
 
@@ -29,6 +41,8 @@ impl<D: Storage> std::fmt::Debug for Tensor<D> {
 
 impl<D: Device> Tensor<D> {
     /// A matrix with unspecified contents, to be overwritten.
+    ///
+    /// Errors: `rows * cols` overflows, or the device is out of memory.
     pub fn allocate(device: &D, rows: usize, cols: usize) -> Result<Self> {
         let len = rows.checked_mul(cols).ok_or(Error::TooLarge {
             what: "a matrix",
@@ -39,25 +53,33 @@ impl<D: Device> Tensor<D> {
     }
 
     /// A matrix of zeros.
+    ///
+    /// Errors: as [`allocate`](Tensor::allocate).
     pub fn zeros(device: &D, rows: usize, cols: usize) -> Result<Self> {
         let mut tensor = Tensor::allocate(device, rows, cols)?;
         device.fill(num_traits::Zero::zero(), tensor.make_mut(device)?.data)?;
         Ok(tensor)
     }
 
-    /// A matrix with the values of `host`, row after row; its length must be `rows * cols`.
+    /// A matrix with the values of `host`, row after row.
+    ///
+    /// Errors: `host` does not have `rows * cols` elements, or the device is out of memory.
     pub fn from_slice(device: &D, rows: usize, cols: usize, host: &[D::Scalar]) -> Result<Self> {
         check_length("tensor values", host.len(), rows * cols)?;
         Ok(Tensor { buffer: Arc::new(device.upload(host)?), rows, cols })
     }
 
-    /// A matrix over a buffer of `rows * cols` elements.
+    /// A matrix over a buffer.
+    ///
+    /// Errors: `buffer` does not have `rows * cols` elements.
     pub fn from_buffer(buffer: D::Buffer<D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
         check_length("tensor values", D::len(&buffer), rows * cols)?;
         Ok(Tensor { buffer: Arc::new(buffer), rows, cols })
     }
 
     /// Moves a host tensor to `device`: on the CPU the same memory, unless it is shared.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn from_host(device: &D, host: Tensor<Cpu<D::Scalar>>) -> Result<Self> {
         let Tensor { buffer, rows, cols } = host;
         let whole = Cpu::<D::Scalar>::len(&buffer) == rows * cols;
@@ -94,6 +116,8 @@ impl<D: Device> Tensor<D> {
     }
 
     /// The matrix, to be written; copied first if its memory is shared.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn make_mut(&mut self, device: &D) -> Result<MatrixMut<'_, D>> {
         if Arc::get_mut(&mut self.buffer).is_none() {
             let mut copy = device.allocate(self.rows * self.cols)?;
@@ -108,6 +132,8 @@ impl<D: Device> Tensor<D> {
     }
 
     /// The first `rows` rows, sharing the memory.
+    ///
+    /// Errors: `rows` is larger than the number of rows.
     pub fn prefix(&self, rows: usize) -> Result<Self> {
         if rows > self.rows {
             return Err(Error::invalid("rows", rows, format!("at most the tensor's {}", self.rows)));
@@ -115,18 +141,24 @@ impl<D: Device> Tensor<D> {
         Ok(Tensor { buffer: self.buffer.clone(), rows, cols: self.cols })
     }
 
-    /// The same elements, row after row, as `[rows, cols]`, sharing the memory. An error if their number differs.
+    /// The same elements, row after row, as `[rows, cols]`, sharing the memory.
+    ///
+    /// Errors: `rows * cols` is not the number of elements.
     pub fn reshape(&self, rows: usize, cols: usize) -> Result<Self> {
         crate::device::check_matrix_length(self.rows * self.cols, rows, cols)?;
         Ok(Tensor { buffer: self.buffer.clone(), rows, cols })
     }
 
     /// The elements on the host, row after row; waits for the device.
+    ///
+    /// Errors: the device fails.
     pub fn to_vec(&self, device: &D) -> Result<Vec<D::Scalar>> {
         device.download(self.view())
     }
 
     /// The element of a `[1, 1]` tensor; waits for the device.
+    ///
+    /// Errors: the shape is not `[1, 1]`, or the device fails.
     pub fn item(&self, device: &D) -> Result<D::Scalar> {
         if self.shape() != [1, 1] {
             return Err(Error::ShapeMismatch {
