@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Over how many minibatches the variates move from one seed to the next. Written `64` or `inf`.
+/// The number of minibatches over which the variates move from one seed to the next. Written `64` or `inf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Kappa {
@@ -22,7 +22,9 @@ impl Kappa {
     /// Every minibatch has a seed of its own.
     pub const INDEPENDENT: Kappa = Kappa::Steps(NonZeroU64::MIN);
 
-    /// A finite κ; an error for 0.
+    /// A finite κ.
+    ///
+    /// Errors: `steps` is 0.
     pub fn steps(steps: u64) -> Result<Self> {
         NonZeroU64::new(steps).map(Kappa::Steps).ok_or_else(|| Error::invalid("kappa", steps, EXPECTED))
     }

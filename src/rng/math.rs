@@ -1,8 +1,8 @@
 //! Elementary functions from IEEE `+`, `−`, `×`, `÷` and `√` alone.
 //!
 //! Library forms of `ln` or `exp` differ in the last bit from one machine to the next, and a sample must not. These
-//! have the same operations in the same order on every device, without fused multiply-add, so their results are equal
-//! bit for bit. Errors are bounds over the stated range, checked by this module's tests.
+//! do the same operations in the same order on every device, without fused multiply-add, so their results are equal
+//! bit for bit. The stated errors are upper bounds over the stated range, checked by this module's tests.
 
 use std::f64::consts::FRAC_PI_2;
 

@@ -1,4 +1,4 @@
-//! Counter-based random numbers: every variate is a pure function of a seed and of what is drawn.
+//! Counter-based random numbers: every variate is a pure function of a seed and the name of the draw.
 //!
 //! A draw names a `seed`, a `stream` (what the draw is for, see [`Purpose`]) and a `counter` (which draw of that
 //! stream: a vertex, an edge, a position). One Philox block belongs to each such triple, so neighbouring counters
@@ -16,6 +16,17 @@
 //! | 2-3 | the derived seed, of which [`bounded`] draws again after a rejection |
 //!
 //! [`Subset`](Purpose::Subset) draws are the exception: there all four words are 32-bit draws of one vertex.
+//!
+//! ```
+//! use cohop::rng::{Purpose, bounded, shuffle};
+//!
+//! let stream = Purpose::EpochOrder.stream(0);
+//! assert!(bounded(42, stream, 0, 6) < 6);
+//! let (mut order, mut again) = ([0, 1, 2, 3], [0, 1, 2, 3]);
+//! shuffle(42, stream, &mut order);
+//! shuffle(42, stream, &mut again);
+//! assert_eq!(order, again); // the same on every machine
+//! ```
 
 mod kappa;
 pub mod math;
@@ -27,8 +38,8 @@ pub(crate) use philox::LANES;
 pub use philox::philox4x32;
 pub use variates::Variates;
 
-/// What a stream of draws is for. Two purposes, or two layers of one, never share a draw. An entry's value is the
-/// number of its first stream.
+/// What a stream of draws is for. Two purposes, or two layers of one purpose, never share a draw. An entry's value is
+/// the number of its first stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
@@ -50,11 +61,11 @@ pub enum Purpose {
     WalkRestart = 7 << 32,
     /// Where a walk steps to, by vertex and step.
     WalkStep = 8 << 32,
-    /// Seeds of the epochs, by epoch. This stream and the next two have one number each.
+    /// Seeds of the epochs, by epoch. This purpose and the next two have one stream each.
     EpochSeed = 9 << 32,
     /// Order of the seed vertices, by position, under the epoch's seed.
     EpochOrder = 9 << 32 | 1,
-    /// The seed of the neighbourhoods that predictions and evaluations are made from.
+    /// The seed of the neighbourhoods sampled for predictions and evaluations.
     Evaluation = 9 << 32 | 2,
     /// Graph generators.
     Graph = 10 << 32,
@@ -62,7 +73,7 @@ pub enum Purpose {
     Features = 11 << 32,
     /// Splits into training, validation and test vertices.
     Split = 12 << 32,
-    /// Assignment of vertices to processing elements. This stream and the next have one number each.
+    /// Assignment of vertices to processing elements. This purpose and the next have one stream each.
     Partition = 13 << 32,
     /// Seeds of processing elements that sample independently, by rank.
     ProcessingElement = 13 << 32 | 1,
@@ -73,8 +84,8 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// The stream of this purpose for a layer, a parameter's number: whatever tells its streams apart; 0 if nothing
-    /// does.
+    /// The stream of this purpose for an index that tells its streams apart, like the number of a layer or a parameter;
+    /// 0 if the purpose has only one.
     pub const fn stream(self, index: u32) -> u64 {
         self as u64 | index as u64
     }
@@ -101,7 +112,7 @@ pub fn uniform(seed: u64, stream: u64, counter: u64) -> f64 {
     (high_first(first, second) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// A number in `(0, 1)`, an odd multiple of 2⁻⁵³: neither end is ever drawn, and `1 − u` is exact.
+/// A number in `(0, 1)`, an odd multiple of 2⁻⁵³: it is never 0 or 1, and `1 − u` is exact.
 #[inline]
 pub fn uniform_open(seed: u64, stream: u64, counter: u64) -> f64 {
     let [first, second, ..] = block(seed, stream, counter);
@@ -124,12 +135,12 @@ pub fn derive(seed: u64, stream: u64, counter: u64) -> u64 {
 /// A whole number below `n`, each exactly equally likely (Lemire 2019, with rejection). Panics if `n` is 0.
 #[inline]
 pub fn bounded(mut seed: u64, stream: u64, counter: u64, n: u64) -> u64 {
-    assert!(n > 0, "a number below 0 was asked for");
+    assert!(n > 0, "n is 0: no number is below it");
     loop {
         let [first, second, third, fourth] = block(seed, stream, counter);
         let product = u128::from(high_first(first, second)) * u128::from(n);
         let low = product as u64;
-        // Of the 2^64 draws, the 2^64 mod n with the lowest remainders are one too many.
+        // 2^64 mod n of the 2^64 draws are too many for equal shares: those with the lowest remainders are rejected.
         if low >= n || low >= n.wrapping_neg() % n {
             return (product >> 64) as u64;
         }

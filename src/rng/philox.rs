@@ -19,15 +19,15 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     c
 }
 
-/// How many words [`first_words`] finds at once.
+/// How many words [`first_words`] computes at once.
 pub(crate) const LANES: usize = 16;
 
 /// The first words of [`philox4x32`] for several counters (each in two 32-bit halves, low first; the upper half of the
 /// counter is `stream`) under one key.
 ///
-/// Every word has a 64-bit lane of its own, which compilers turn into one vector multiplication for each product: 16
-/// words in the time that [`philox4x32`] takes for three or four, where the machine has vectors of 512 bits and the
-/// caller is compiled for them.
+/// Every word has a 64-bit lane of its own, so that compilers use one vector multiplication for each product: 16 words
+/// in the time that [`philox4x32`] takes for three or four, where the machine has vectors of 512 bits and the caller
+/// is compiled for them.
 #[inline(always)]
 pub(crate) fn first_words(key: u64, stream: u64, counters: &[u64; LANES]) -> [u32; LANES] {
     const LOW: u64 = u32::MAX as u64;

@@ -33,8 +33,8 @@ pub(crate) fn kolmogorov_smirnov(mut sample: Vec<f64>) -> f64 {
     sample.iter().enumerate().map(distance).fold(0.0, f64::max) * n.sqrt()
 }
 
-/// By how many of its own standard errors the mean of `sample` is off `expected`; 0 for a constant sample that is
-/// right. Above 6 with probability below 1e-8 for large samples.
+/// How far the mean of `sample` is from `expected`, in its own standard errors; 0 for a constant sample that is right.
+/// Above 6 with probability below 1e-8 for large samples.
 pub(crate) fn mean_deviation(sample: &[f64], expected: f64) -> f64 {
     let n = sample.len() as f64;
     let mean = sample.iter().sum::<f64>() / n;

@@ -1,13 +1,13 @@
-//! The variates of one minibatch, which κ makes alike those of the minibatches around it.
+//! The variates of one minibatch. With κ above 1 they resemble those of the minibatches before and after.
 
 use super::philox::first_words;
 use super::{Kappa, LANES, Purpose, derive, math, uniform_open};
 
-/// The random source of one minibatch: two seeds, and how far between them it stands (DESIGN §6).
+/// The random source of one minibatch: two seeds, and how far it is from the first to the second.
 ///
 /// Batch `b` is step `b mod κ` of window `b / κ`. A variate of step `i` is `Φ(cos(cπ/2)·n₁ + sin(cπ/2)·n₂)`, where
-/// `c = i/κ` and `n₁`, `n₂` are the standard normal variates that the seeds of the window and of the next one give
-/// to what is drawn: uniform at every step, and moving a little from each to the next.
+/// `c = i/κ` and `n₁`, `n₂` are the standard normal variates of the same draw under the seeds of this window and the
+/// next. It is uniform at every step, and moves a little from each step to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variates {
     z1: u64,
@@ -32,26 +32,26 @@ impl Variates {
         Variates { z1: of_window(window), z2: of_window(window.wrapping_add(1)), cos, sin, dependent }
     }
 
-    /// The seed at which the window begins: that of all draws unless [`is_dependent`](Self::is_dependent).
+    /// The seed of this window: the seed of all draws unless [`is_dependent`](Self::is_dependent).
     pub fn seed(&self) -> u64 {
         self.z1
     }
 
-    /// The seeds, and the cosine and sine that blend their normal variates: what a device draws with.
+    /// The seeds, and the cosine and sine that blend their normal variates: what a device needs to draw.
     #[cfg(any(feature = "cuda", feature = "emulate"))]
     pub(crate) fn parts(&self) -> ([u64; 2], [f64; 2]) {
         ([self.z1, self.z2], [self.cos, self.sin])
     }
 
-    /// Whether 1 < κ < ∞: the batches of a window have to be alike, so that only variates that belong to an edge or
-    /// a vertex may decide, by their value. It holds at a window's first step too, where `sin` is 0.
+    /// Whether 1 < κ < ∞. The batches of a window then have to resemble each other, so samplers may decide only by the
+    /// value of a variate that belongs to an edge or a vertex. True at a window's first step too, where `sin` is 0.
     ///
-    /// Otherwise one seed decides everything, and may be drawn from in any way.
+    /// Otherwise there is only one seed, and samplers may draw from it in any way.
     pub fn is_dependent(&self) -> bool {
         self.dependent
     }
 
-    /// The variate of `id`, `⌊r · 2³²⌋`. Where the seed alone decides (`sin` is 0), it is Philox's first word.
+    /// The variate of `id`, `⌊r · 2³²⌋`. Where `sin` is 0, it is Philox's first word under the first seed.
     #[inline]
     pub fn word(&self, stream: u64, id: u64) -> u32 {
         if self.sin == 0.0 {
@@ -61,13 +61,13 @@ impl Variates {
         (math::normal_cdf(self.blended_normal(stream, id)) * (1u64 << 32) as f64) as u32
     }
 
-    /// The [`word`](Self::word)s of several ids: several times faster than one by one, unless they are blended.
+    /// The [`word`](Self::word)s of several ids: several times faster than one by one, where `sin` is 0.
     #[inline(always)]
     pub(crate) fn words(&self, stream: u64, ids: &[u64; LANES]) -> [u32; LANES] {
         if self.sin == 0.0 { first_words(self.z1, stream, ids) } else { ids.map(|id| self.word(stream, id)) }
     }
 
-    /// The standard normal variate below the blended [`word`](Self::word).
+    /// The standard normal variate behind the blended [`word`](Self::word).
     #[inline]
     fn blended_normal(&self, stream: u64, id: u64) -> f64 {
         let first = math::normal_quantile(uniform_open(self.z1, stream, id));
