@@ -5,14 +5,14 @@ use rayon::prelude::*;
 use super::{Graph, check_relations, check_vertex_count, check_weights};
 use crate::error::{Error, Result, check_length};
 
-/// The least number of items for which another worker pays off in [`group_by_key`].
+/// The smallest number of items for which another worker pays off in [`group_by_key`].
 const ITEMS_PER_WORKER: usize = 1 << 16;
 
 /// Builds a [`Graph`] from edges in any order.
 ///
 /// The edges are sorted by (destination, source); edges with the same ends keep their order. Relations and weights
-/// move with their edges. Parallel edges and self-loops are kept. O(n_vertices + n_edges) and the same result for any
-/// number of threads; needs about three times the memory of the edges while it runs.
+/// move with their edges. Parallel edges and self-loops are kept. Takes O(n_vertices + n_edges),
+/// and about three times the memory of the edges while it runs; the result is the same for any number of threads.
 ///
 /// ```
 /// # fn main() -> cohop::Result<()> {
@@ -34,25 +34,28 @@ pub struct GraphBuilder<'a> {
 }
 
 impl<'a> GraphBuilder<'a> {
-    /// `edges: [n_edges]` pairs (source, destination), each below `n_vertices`.
+    /// A builder over `edges: [n_edges]`, pairs (source, destination), each below `n_vertices`.
     pub fn new(n_vertices: u64, edges: &'a [(u32, u32)]) -> Self {
         GraphBuilder { n_vertices, edges, types: None, weights: None }
     }
 
-    /// `edge_type: [n_edges]`, each below `n_relations`.
+    /// Gives the edges relations, `edge_type: [n_edges]`, each below `n_relations`.
     pub fn types(mut self, edge_type: &'a [u16], n_relations: usize) -> Self {
         self.types = Some((edge_type, n_relations));
         self
     }
 
-    /// `edge_weight: [n_edges]`, finite and not negative.
+    /// Gives the edges weights, `edge_weight: [n_edges]`, finite and not negative.
     pub fn weights(mut self, edge_weight: &'a [f32]) -> Self {
         self.weights = Some(edge_weight);
         self
     }
 
-    /// The graph. Errors: more than [`MAX_VERTICES`](super::MAX_VERTICES) vertices, an end of an edge out of range, a
-    /// relation out of range, a weight that is negative or not finite, arrays of different lengths.
+    /// The graph.
+    ///
+    /// Errors: more than [`MAX_VERTICES`](super::MAX_VERTICES) vertices, or
+    /// [`MAX_RELATIONS`](super::MAX_RELATIONS) relations; an end of an edge not below `n_vertices`; a relation not
+    /// below `n_relations`; a weight that is negative or not finite; relations or weights not one per edge.
     pub fn build(self) -> Result<Graph> {
         if self.types.is_some() || self.weights.is_some() {
             return Ok(self.build_with_order()?.0);
@@ -127,11 +130,13 @@ impl<'a> GraphBuilder<'a> {
 impl Graph {
     /// A graph from (source, destination) pairs in any order: see [`GraphBuilder`], which also takes relations and
     /// weights.
+    ///
+    /// Errors: more than [`MAX_VERTICES`](super::MAX_VERTICES) vertices, or an end of an edge not below `n_vertices`.
     pub fn from_edges(n_vertices: u64, edges: &[(u32, u32)]) -> Result<Self> {
         GraphBuilder::new(n_vertices, edges).build()
     }
 
-    /// Rows that are valid by construction.
+    /// A graph of rows that are valid by construction.
     pub(super) fn from_rows(indptr: Vec<u64>, indices: Vec<u32>) -> Self {
         debug_assert_eq!(indptr.last(), Some(&(indices.len() as u64)));
         debug_assert!(indptr.windows(2).all(|ends| {
@@ -148,8 +153,8 @@ impl Graph {
     }
 }
 
-/// `edge(i) = (source, destination, tag)` sorted by (destination, source), ties in order of `i`: where each
-/// destination's edges begin, and the (source, tag) of each.
+/// Sorts `edge(i) = (source, destination, tag)` by (destination, source), ties in order of `i`. Returns where each
+/// destination's edges begin, and the (source, tag) of each edge.
 ///
 /// Two counting sorts, the less significant key first. Ends must be below `n_vertices`.
 pub(super) fn sort_edges<T: Copy + Default + Send + Sync>(
@@ -167,11 +172,11 @@ pub(super) fn sort_edges<T: Copy + Default + Send + Sync>(
     })
 }
 
-/// `item(i) = (key, value)`: the values by ascending key, ties in order of `i`, and where each key's values begin,
-/// `[n_keys + 1]`. Keys must be below `n_keys`.
+/// Groups `item(i) = (key, value)` by key. Returns where each key's values begin, `[n_keys + 1]`, and the values by
+/// ascending key, ties in order of `i`. Keys must be below `n_keys`.
 ///
-/// Each worker owns a range of keys, reads all items and places its own: the scattered writes, which cost the most,
-/// are divided among the workers and never shared, and the result does not depend on their number.
+/// Each worker owns a range of keys, reads all items and writes its own: the scattered writes, which cost the most, are
+/// divided among the workers without overlap, and the result does not depend on their number.
 pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
     n_keys: usize,
     n_items: usize,

@@ -1,4 +1,4 @@
-//! In-degrees at a glance.
+//! Statistics of in-degrees.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,8 @@ pub struct DegreeStatistics {
     pub mean: f64,
     /// Vertices without in-edges.
     pub without_in_edges: u64,
-    /// `histogram[0]`: vertices of degree 0; `histogram[b]`: of degree in `2^(b-1) .. 2^b`. Ends with the last class
-    /// that is not empty.
+    /// `histogram[0]`: vertices of degree 0; `histogram[b]`: of degree in `2^(b-1) .. 2^b`. Ends with the last
+    /// entry that is not 0.
     pub histogram: Vec<u64>,
 }
 

@@ -8,7 +8,7 @@ use super::{Graph, check_vertex_count};
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, block, bounded, math, shuffle, uniform};
 
-/// Which draw of an edge or a vertex a stream serves. R-MAT's levels have the streams from 0 on.
+/// The streams of the draws of an edge or a vertex. R-MAT's levels have the streams from 0 on.
 mod streams {
     use crate::rng::Purpose;
 
@@ -31,7 +31,7 @@ pub struct Rmat {
     pub edge_factor: f64,
     /// Probabilities of the quadrants (source half, destination half): (0, 0), (0, 1), (1, 0), (1, 1). Sum to 1.
     pub quadrants: [f64; 4],
-    /// Give the vertices shuffled names: else the busiest have the lowest.
+    /// Shuffle the vertices' names: else low names have high degrees.
     pub shuffle_names: bool,
     /// Add the reverse edges.
     pub symmetric: bool,
@@ -56,11 +56,11 @@ impl Rmat {
         }
     }
 
-    /// Draws the graph. O(edges * scale), 8 bytes an edge beside what [`GraphBuilder`](super::GraphBuilder) takes.
-    /// [`RmatData::write`](crate::data::RmatData::write) draws one larger than memory.
+    /// Draws the graph. O(edges * scale); 8 bytes per edge besides what [`GraphBuilder`](super::GraphBuilder) takes.
+    /// For a graph larger than memory use [`RmatData::write`](crate::data::RmatData::write).
     ///
     /// Errors: `scale` above 31, quadrants that are negative or do not sum to 1 (within 1e-6), an `edge_factor` that is
-    /// negative or not finite.
+    /// negative or not finite, or more edges than memory can address.
     pub fn generate(&self) -> Result<Graph> {
         let n_edges = usize::try_from(self.check()?).unwrap_or(usize::MAX);
         let names = self.names();
@@ -98,7 +98,7 @@ impl Rmat {
         edge_count(Some(n_edges)).map(|n| n as u64)
     }
 
-    /// The vertices' names, by place in the model.
+    /// The vertices' names, by their ids in the model.
     pub(crate) fn names(&self) -> Vec<u32> {
         // In u64: 2^32 does not fit.
         let mut names: Vec<u32> = (0..self.n_vertices()).map(|v| v as u32).collect();
@@ -114,8 +114,8 @@ impl Rmat {
         (names[source as usize], names[destination as usize])
     }
 
-    /// Edge `i`, before names are shuffled. A Philox block serves four levels, a word each: the probabilities are
-    /// rounded to multiples of 2⁻³².
+    /// Edge `i`, before names are shuffled. A Philox block serves four levels, one word per level: the
+    /// probabilities are rounded to multiples of 2⁻³².
     pub(super) fn edge(&self, i: u64) -> (u32, u32) {
         let [a, b, c, _] = self.quadrants;
         let threshold = |p: f64| (p * (1u64 << 32) as f64) as u64;
@@ -136,7 +136,7 @@ impl Rmat {
 ///
 /// Every vertex has a class (all classes of the same number of vertices, to within one) and a propensity, Pareto
 /// distributed between 1 and `max_propensity`. An edge is inside a class with probability `homophily`, else between two
-/// different classes, all classes (or pairs) being equally likely; its ends are drawn in their classes in proportion to
+/// different classes; all classes (or pairs) are equally likely. Its ends are drawn from their classes in proportion to
 /// the propensities. So a neighbour of a vertex has the vertex's class with probability `homophily`, and each other one
 /// with probability `(1 - homophily) / (n_classes - 1)`. Self-loops and parallel edges are dropped at the end.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,7 +149,7 @@ pub struct Sbm {
     pub mean_degree: f64,
     /// Probability that an edge is inside a class, `0..=1`.
     pub homophily: f64,
-    /// The density of propensities falls as their power `-exponent`; above 1.
+    /// The density of propensities `p` falls as `p^(-exponent)`; above 1.
     pub exponent: f64,
     /// The largest propensity, in units of the smallest; at least 1.
     pub max_propensity: f64,
@@ -169,7 +169,7 @@ pub struct SbmGraph {
 impl Sbm {
     /// Draws the graph and the classes. O(n_vertices + edges).
     ///
-    /// Errors: a parameter out of the range that its documentation gives.
+    /// Errors: a parameter out of the range that its documentation gives, or more edges than memory can address.
     pub fn generate(&self) -> Result<SbmGraph> {
         self.check()?;
         let labels = self.labels();
@@ -205,7 +205,7 @@ impl Sbm {
         labels
     }
 
-    /// The inverse of the truncated Pareto distribution function, of a uniform variate.
+    /// The inverse of the truncated Pareto distribution function, at a uniform variate.
     fn propensity(&self, vertex: u64) -> f64 {
         let power = self.exponent - 1.0;
         let tail = math::exp(-power * math::ln(self.max_propensity));
@@ -213,7 +213,7 @@ impl Sbm {
         math::exp(-math::ln(1.0 - u * (1.0 - tail)) / power)
     }
 
-    /// For each class its vertices, to be drawn by propensity.
+    /// For each class a table that draws its vertices by propensity.
     pub(super) fn blocks(&self, labels: &[i32]) -> Vec<Alias> {
         let mut members = vec![Vec::new(); self.n_classes];
         for (vertex, &label) in (0u32..).zip(labels) {
@@ -248,7 +248,7 @@ impl Sbm {
 /// Items drawn in proportion to weights in O(1) (Walker 1977, Vose 1991).
 pub(super) struct Alias {
     items: Vec<u32>,
-    /// The share of slot `i` that goes to item `i`, and the position of the item that has the rest.
+    /// The share of slot `i` that goes to item `i`, and the position of the item that gets the rest.
     slots: Vec<(f64, u32)>,
 }
 
@@ -271,17 +271,17 @@ impl Alias {
         Alias { items, slots }
     }
 
-    /// The item of a uniform variate in `[0, 1)`.
+    /// The item that a uniform variate in `[0, 1)` selects.
     fn draw(&self, u: f64) -> u32 {
         let position = u * self.slots.len() as f64;
-        // A product that rounds up to the length stays in the last slot.
+        // The product may round up to the length: then take the last slot.
         let slot = (position as usize).min(self.slots.len() - 1);
         let (share, other) = self.slots[slot];
         self.items[if position - (slot as f64) < share { slot } else { other as usize }]
     }
 }
 
-/// As many edges as memory can address.
+/// `n_edges`, if memory can address as many.
 fn edge_count(n_edges: Option<u64>) -> Result<usize> {
     let limit = isize::MAX as u64 / size_of::<(u32, u32)>() as u64;
     match n_edges {

@@ -6,8 +6,8 @@ use super::{Graph, Remaining};
 
 /// The in-edges of all vertices of a graph, or of those that a shard holds.
 ///
-/// An edge has a *position* in the arrays here, and a *number* in the whole graph, which names its variates: a shard's
-/// positions lack a shift, which is the same for all edges of a row.
+/// An edge has a *position* in the arrays here, and a *number* in the whole graph, which names its variates. In a shard
+/// the two differ by a shift, which is the same for all edges of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InEdges<'a> {
     /// Number of vertices of the whole graph.
@@ -41,7 +41,7 @@ pub(crate) enum Held<'a> {
 }
 
 impl<'a> InEdges<'a> {
-    /// The row of a vertex that has one. Panics (here, or when the row is used) otherwise.
+    /// The row of a vertex that has one. Otherwise panics, here or when the row is used.
     #[inline(always)]
     pub fn row(&self, vertex: u32) -> usize {
         match self.held {
@@ -58,14 +58,14 @@ impl<'a> InEdges<'a> {
         self.indptr[row]..self.indptr[row + 1]
     }
 
-    /// What the positions of a vertex's in-edges lack to be their numbers in the whole graph.
+    /// What to add to the positions of a vertex's in-edges to get their numbers in the whole graph.
     #[inline(always)]
     pub fn shift(&self, vertex: u32) -> u64 {
         match self.held {
             None | Some(Held::One) => 0,
             Some(Held::Shard { first_edge, .. }) => {
                 let row = self.row(vertex);
-                // A row that begins earlier here than in the whole graph: never negative.
+                // Never negative: no row begins later here than in the whole graph.
                 first_edge[row] - self.indptr[row]
             }
         }

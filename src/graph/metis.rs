@@ -3,14 +3,14 @@
 use super::Graph;
 use crate::error::Result;
 
-/// Without the feature: how to get it.
+/// Without the feature: an error that says how to get it.
 #[cfg(not(feature = "metis"))]
 pub(super) fn owners(_: &Graph, _: usize, _: u64) -> Result<Vec<u16>> {
     let remedy = "build with the feature `metis`".to_owned();
     Err(crate::error::Error::Unavailable { what: "partition metis".to_owned(), remedy })
 }
 
-/// Who owns each vertex: parts of about equal numbers of vertices, and few edges between them.
+/// Each vertex's owner: parts of about equal numbers of vertices, with few edges between them.
 #[cfg(feature = "metis")]
 pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>> {
     use std::sync::{Mutex, PoisonError};
@@ -39,7 +39,7 @@ pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>>
             return Err(Error::TooLarge { what, count, limit });
         }
     }
-    // METIS does not promise to take these.
+    // METIS does not promise to handle these.
     if n_pes == 1 || n_vertices <= n_pes || undirected.n_edges() == 0 {
         let partition = Partition::new(PartitionMethod::Contiguous, n_vertices, n_pes, seed)?;
         return Ok((0..n_vertices as u32).map(|vertex| partition.owner(vertex) as u16).collect());
@@ -63,7 +63,8 @@ pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>>
 mod tests {
     use crate::graph::{Graph, Partition, PartitionMethod};
 
-    /// Two cliques of 20 and one edge between them, self-loops and one-way edges among theirs: METIS must find them.
+    /// Two cliques of 20 with one edge between them, and some self-loops and one-way edges: METIS must find the
+    /// cliques.
     #[test]
     fn two_cliques_are_two_parts() {
         let mut edges = vec![(3, 3), (5, 25), (25, 25)];

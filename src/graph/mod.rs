@@ -1,4 +1,13 @@
 //! Graphs: in-edges in compressed rows over destinations, with validated builders and generators.
+//!
+//! ```
+//! use cohop::graph::Graph;
+//!
+//! let graph = Graph::from_edges(3, &[(2, 0), (1, 0), (0, 2)])?; // (source, destination)
+//! assert_eq!(graph.in_neighbors(0), [1, 2]);
+//! assert_eq!(graph.symmetrize().n_edges(), 4); // adds 0 → 1
+//! # Ok::<(), cohop::Error>(())
+//! ```
 
 use std::ops::Range;
 
@@ -24,12 +33,12 @@ pub use generate::{Rmat, Sbm, SbmGraph};
 pub(crate) use in_edges::{Held, InEdges};
 pub use partition::{MAX_PES, Partition, PartitionMethod, Shard};
 
-/// The least number of rows for which a parallel task is worth its overhead.
+/// The smallest number of rows for which a parallel task is worth its overhead.
 const ROWS_PER_TASK: usize = 4096;
 
 /// A directed graph, stored by destination: row `t` lists the sources of `t`'s in-edges.
 ///
-/// An edge's id is its position in `indices`; ids are 64-bit, vertex ids 32-bit. Parallel edges and self-loops are
+/// An edge's id is its position in `indices`; edge ids are 64-bit, vertex ids 32-bit. Parallel edges and self-loops are
 /// kept as given.
 #[derive(Clone, Debug)]
 pub struct Graph {
@@ -51,7 +60,9 @@ impl Graph {
     ///
     /// `indptr: [n_vertices + 1]` must ascend from 0 to `indices.len()`; `indices: [n_edges]` must be below
     /// `n_vertices` and ascend within each row. Everything is read and checked, in parallel: O(n_vertices + n_edges).
-    /// For a memory-mapped `indices` that is one pass over the file: see [`Graph::from_csr_trusted`].
+    /// For a memory-mapped `indices` that is one pass over the file; [`Graph::from_csr_trusted`] avoids it.
+    ///
+    /// Errors: those of [`Graph::from_csr_trusted`], a source not below `n_vertices`, or a row that does not ascend.
     pub fn from_csr(indptr: impl Into<Array<u64>>, indices: impl Into<Array<u32>>) -> Result<Self> {
         let graph = Self::from_csr_trusted(indptr, indices)?;
         let n_vertices = graph.n_vertices() as u64;
@@ -70,11 +81,14 @@ impl Graph {
 
     /// A graph from its compressed rows, whose `indices` the caller vouches for: they are not read.
     ///
-    /// `indptr` is checked as by [`Graph::from_csr`], so that every row lies inside `indices`: O(n_vertices). This is
-    /// how a memory-mapped graph of billions of edges opens at once, if it has been checked before (or was written by
-    /// this crate). A source out of range does not break memory safety: each kernel checks an id before it follows it
+    /// `indptr` is checked as by [`Graph::from_csr`], so that every row lies inside `indices`: O(n_vertices). So a
+    /// memory-mapped graph of billions of edges opens at once, if it has been checked before (or was written by this
+    /// crate). A source out of range does not break memory safety: each kernel checks an id before it follows it
     /// ([`Error::IndexOutOfRange`]), and safe code that indexes by it panics. A row that does not ascend gives wrong
     /// samples.
+    ///
+    /// Errors: `indptr` is empty or does not ascend from 0 to `indices.len()`, or there are more than [`MAX_VERTICES`]
+    /// vertices.
     pub fn from_csr_trusted(indptr: impl Into<Array<u64>>, indices: impl Into<Array<u32>>) -> Result<Self> {
         let (indptr, indices) = (indptr.into(), indices.into());
         let Some((&last, _)) = indptr.split_last() else {
@@ -107,8 +121,10 @@ impl Graph {
         Ok(Graph { indptr, indices, edge_type: None, edge_weight: None, n_relations: 0 })
     }
 
-    /// Adds a relation to every edge; `edge_type: [n_edges]`, each below `n_relations`, which is at most
-    /// [`MAX_RELATIONS`].
+    /// Adds a relation to every edge: `edge_type: [n_edges]`.
+    ///
+    /// Errors: `edge_type` does not have one element per edge, one is not below `n_relations`, or `n_relations` is
+    /// above [`MAX_RELATIONS`].
     pub fn with_edge_types(mut self, edge_type: impl Into<Array<u16>>, n_relations: usize) -> Result<Self> {
         let edge_type = edge_type.into();
         check_length("edge_type", edge_type.len(), self.indices.len())?;
@@ -118,7 +134,9 @@ impl Graph {
         Ok(self)
     }
 
-    /// Adds a weight to every edge; `edge_weight: [n_edges]`, finite and not negative.
+    /// Adds a weight to every edge: `edge_weight: [n_edges]`.
+    ///
+    /// Errors: `edge_weight` does not have one element per edge, or one is negative or not finite.
     pub fn with_edge_weights(mut self, edge_weight: impl Into<Array<f32>>) -> Result<Self> {
         let edge_weight = edge_weight.into();
         check_length("edge_weight", edge_weight.len(), self.indices.len())?;
@@ -172,7 +190,7 @@ impl Graph {
         bytes
     }
 
-    /// Number of in-edges of a vertex. Panics if it is out of range.
+    /// Number of in-edges of a vertex. Panics if the vertex is out of range.
     pub fn in_degree(&self, vertex: u32) -> u64 {
         let vertex = vertex as usize;
         self.indptr[vertex + 1] - self.indptr[vertex]
@@ -199,7 +217,7 @@ impl Graph {
         place(row.partition_point(|&s| s < source))..place(row.partition_point(|&s| s <= source))
     }
 
-    /// Sources of a vertex's in-edges, ascending. Panics if it is out of range.
+    /// Sources of a vertex's in-edges, ascending. Panics if the vertex is out of range.
     pub fn in_neighbors(&self, vertex: u32) -> &[u32] {
         let vertex = vertex as usize;
         &self.indices[self.indptr[vertex] as usize..self.indptr[vertex + 1] as usize]
@@ -249,7 +267,7 @@ fn check_weights(edge_weight: &[f32]) -> Result<()> {
     }
 }
 
-/// What is wrong at the first bad entry of a row that begins at position `first` of `indices`.
+/// The error for the first bad entry of a row that begins at position `first` of `indices`.
 fn row_error(first: u64, row: &[u32], n_vertices: u64) -> Error {
     let mut previous = 0;
     for (position, &value) in (first..).zip(row) {

@@ -1,4 +1,4 @@
-//! Which processing element owns which vertex, and what it holds of a graph.
+//! Which processing element owns which vertex, and which part of a graph it holds.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::in_edges::{Held, InEdges};
 use crate::error::{Error, Result, check_length};
 use crate::rng::{self, Purpose};
 
-/// How vertices are given to processing elements (PEs).
+/// How vertices are assigned to processing elements (PEs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartitionMethod {
@@ -18,9 +18,9 @@ pub enum PartitionMethod {
     Random,
     /// Ranges of about equal length.
     Contiguous,
-    /// Each vertex by itself, by a hash of its id: no PE needs to know the others' vertices.
+    /// By a hash of each vertex's id: no PE needs to know the others' vertices.
     Hash,
-    /// METIS's k-way partition (Karypis & Kumar 1998), of which few edges cross PEs: see [`Partition::of_graph`].
+    /// METIS's k-way partition (Karypis & Kumar 1998), in which few edges cross PEs: see [`Partition::of_graph`].
     Metis,
 }
 
@@ -49,12 +49,14 @@ pub struct Partition {
 pub const MAX_PES: usize = 1 << 16;
 
 impl Partition {
-    /// Gives the vertices of `graph` to `n_pes` PEs. A PE may get none.
+    /// Assigns the vertices of `graph` to `n_pes` PEs. A PE may get none.
     ///
     /// [`PartitionMethod::Metis`] looks at the edges, in both directions and without self-loops: with the same seed it
-    /// gives the same partition on machines with the same C library. It is [`Error::Unavailable`] without the cargo
-    /// feature `metis`, and takes graphs of at most 2^31 - 1 vertices and edges (counted in both directions):
-    /// [`Error::TooLarge`]. Other methods are those of [`new`](Partition::new).
+    /// gives the same partition on machines with the same C library. For the other methods see [`new`](Partition::new).
+    ///
+    /// Errors: `n_pes` is not in `1..=MAX_PES`. For METIS also [`Error::Unavailable`] without the cargo feature
+    /// `metis`, [`Error::TooLarge`] above 2^31 - 2 vertices or 2^31 - 1 edges (counted in both directions), or METIS
+    /// fails.
     pub fn of_graph(method: PartitionMethod, graph: &Graph, n_pes: usize, seed: u64) -> Result<Self> {
         if method != PartitionMethod::Metis {
             return Partition::new(method, graph.n_vertices(), n_pes, seed);
@@ -63,8 +65,9 @@ impl Partition {
         Ok(Partition { owner: super::metis::owners(graph, n_pes, seed)?, n_pes })
     }
 
-    /// Gives `n_vertices` vertices to `n_pes` PEs. A PE may get none. The same on every machine. An error for
-    /// [`PartitionMethod::Metis`], which needs the graph.
+    /// Assigns `n_vertices` vertices to `n_pes` PEs. A PE may get none. The same on every machine.
+    ///
+    /// Errors: `n_pes` is not in `1..=MAX_PES`; [`PartitionMethod::Metis`], which needs the graph.
     pub fn new(method: PartitionMethod, n_vertices: usize, n_pes: usize, seed: u64) -> Result<Self> {
         check_pes(n_pes)?;
         let stream = Purpose::Partition.stream(0);
@@ -94,7 +97,9 @@ impl Partition {
         Ok(Partition { owner, n_pes })
     }
 
-    /// A partition made elsewhere: `owner: [n_vertices]`, each below `n_pes`.
+    /// A partition made elsewhere: `owner: [n_vertices]`.
+    ///
+    /// Errors: `n_pes` is not in `1..=MAX_PES`, or an owner is not below it.
     pub fn from_owners(owner: Vec<u16>, n_pes: usize) -> Result<Self> {
         check_pes(n_pes)?;
         if let Some(position) = owner.iter().position(|&p| usize::from(p) >= n_pes) {
@@ -118,7 +123,7 @@ impl Partition {
         self.owner.len()
     }
 
-    /// Who owns a vertex. Panics if it is out of range.
+    /// The PE that owns a vertex. Panics if the vertex is out of range.
     pub fn owner(&self, vertex: u32) -> usize {
         self.owner[vertex as usize].into()
     }
@@ -136,10 +141,10 @@ fn check_pes(n_pes: usize) -> Result<()> {
     Err(Error::invalid("n_pes", n_pes, format!("between 1 and {MAX_PES}")))
 }
 
-/// What one processing element holds of a partitioned graph: the in-edges of the vertices that it owns.
+/// One processing element's part of a partitioned graph: the in-edges of the vertices that it owns.
 ///
-/// Vertices keep their ids, and edges their numbers: samples are those of the whole graph. Beside its share of the
-/// edges a shard has `4 · n_vertices` bytes, which tell where a vertex's row is.
+/// Vertices and edges keep the ids that they have in the whole graph, so samples are the same. Besides its share of the
+/// edges a shard takes `4 · n_vertices` bytes, to find a vertex's row.
 #[derive(Clone, Debug)]
 pub struct Shard {
     partition: Arc<Partition>,
@@ -158,7 +163,9 @@ pub struct Shard {
 const NOT_HELD: u32 = u32::MAX;
 
 impl Shard {
-    /// What PE `pe` holds of `graph`: a copy. Reads only its rows.
+    /// The shard of PE `pe`: a copy of its part of `graph`. Reads only its rows.
+    ///
+    /// Errors: `partition` is of another number of vertices than `graph`, or `pe` is not below its number of PEs.
     pub fn new(graph: &Graph, partition: &Arc<Partition>, pe: usize) -> Result<Self> {
         check_length("owner", partition.n_vertices(), graph.n_vertices())?;
         if pe >= partition.n_pes() {
@@ -199,12 +206,12 @@ impl Shard {
         })
     }
 
-    /// Who owns what.
+    /// The partition that this is a part of.
     pub fn partition(&self) -> &Arc<Partition> {
         &self.partition
     }
 
-    /// The PE that holds this.
+    /// The PE that holds this shard.
     pub fn pe(&self) -> usize {
         self.pe
     }
@@ -214,7 +221,7 @@ impl Shard {
         &self.vertices
     }
 
-    /// The place of a vertex among those held.
+    /// The position of a vertex among those held; `None` if it is not held.
     pub fn row_of(&self, vertex: u32) -> Option<usize> {
         self.row_of.get(vertex as usize).filter(|&&row| row != NOT_HELD).map(|&row| row as usize)
     }
@@ -229,7 +236,7 @@ impl Shard {
         self.n_relations
     }
 
-    /// Number of in-edges of a vertex that is held.
+    /// Number of in-edges of a vertex; `None` if it is not held.
     pub fn in_degree(&self, vertex: u32) -> Option<u64> {
         self.row_of(vertex).map(|row| self.indptr[row + 1] - self.indptr[row])
     }

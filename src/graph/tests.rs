@@ -1,4 +1,4 @@
-//! Builders and transformations against naive forms over ordered collections, and every error.
+//! Builders and transformations, compared with naive forms over ordered collections; and every error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Graphs made from graphs: reverse edges, self-loops, parallel edges.
 //!
-//! All work row by row, in parallel, in O(n_vertices + n_edges) (times the logarithm of the number of parallel edges
-//! between two vertices), and return a graph in memory. Relations and weights stay with their edges.
+//! All of them work row by row, in parallel, in O(n_vertices + n_edges) (times the logarithm of the number of parallel
+//! edges between two vertices), and return a graph in memory. Relations and weights stay with their edges.
 
 use rayon::prelude::*;
 
@@ -20,7 +20,7 @@ struct InEdge {
 impl Graph {
     /// Adds each missing reverse edge: where s→t of relation r exists but no t→s of relation r, it is added with the
     /// weight of s→t (one for each parallel s→t). Edges that exist stay as they are, so a symmetric graph is unchanged,
-    /// and with it a graph whose two directions have different weights.
+    /// even if its two directions have different weights.
     pub fn symmetrize(&self) -> Graph {
         let reverse = self.reverse();
         self.map_rows(self.n_relations, |vertex, row| {
@@ -46,7 +46,9 @@ impl Graph {
     }
 
     /// Merges parallel edges: one edge remains for each (source, destination, relation), with the sum of their weights.
-    /// Edges between the same vertices end up in order of relation. An error if a sum of weights overflows.
+    /// Edges between the same vertices end up in order of relation.
+    ///
+    /// Errors: a sum of weights overflows `f32`.
     pub fn deduplicate(&self) -> Result<Graph> {
         let graph = self.map_rows(self.n_relations, |_, row| {
             row.sort_by_key(|e| (e.source, e.relation));
@@ -62,8 +64,10 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Adds a self-loop to each vertex that has none, of weight 1. In a graph with relations they are of a new one,
-    /// `n_relations`; an error if that is beyond 65535.
+    /// Adds a self-loop of weight 1 to each vertex that has none. In a graph with relations they are of a new relation,
+    /// `n_relations`.
+    ///
+    /// Errors: the graph has [`MAX_RELATIONS`](super::MAX_RELATIONS) relations already.
     pub fn add_self_loops(&self) -> Result<Graph> {
         let n_relations = match self.edge_type {
             Some(_) => self.n_relations + 1,
@@ -87,8 +91,9 @@ impl Graph {
     }
 
     /// Adds to every edge s→t of relation r the edge t→s of relation r + R, where R is the number of relations, with
-    /// the same weight: messages then flow both ways, with parameters of their own. An error without edge types or if 2
-    /// R is more than 65536.
+    /// the same weight: messages then flow both ways, with separate parameters.
+    ///
+    /// Errors: the graph has no edge types, or 2 R is above [`MAX_RELATIONS`](super::MAX_RELATIONS).
     pub fn add_inverse_relations(&self) -> Result<Graph> {
         if self.edge_type.is_none() {
             return Err(Error::invalid("graph", "without edge types", "a graph with relations to invert"));
@@ -126,7 +131,7 @@ impl Graph {
         }
     }
 
-    /// Each row as `change` leaves it: sources below `n_vertices`, ascending.
+    /// A graph of the rows that `change` has modified: it must leave sources below `n_vertices`, ascending.
     fn map_rows(&self, n_relations: usize, change: impl Fn(u32, &mut Vec<InEdge>) + Sync) -> Graph {
         let starts: Vec<usize> = (0..self.n_vertices()).step_by(ROWS_PER_TASK).collect();
         let pieces: Vec<Piece> = starts

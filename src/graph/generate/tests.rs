@@ -1,6 +1,6 @@
 //! Generators: the same graph for any number of threads, and the distributions that their documentation states.
 //!
-//! The statistical tests are of fixed draws; each says how unlikely its failure would be for a right generator.
+//! The statistical tests use fixed draws; each says how unlikely its failure would be for a correct generator.
 
 use super::*;
 
@@ -178,7 +178,7 @@ fn generated_block_models_are_simple_and_balanced() {
     for class in 0..5 {
         assert_eq!(labels.iter().filter(|&&l| l == class).count(), 800);
     }
-    // Dropped self-loops and parallel edges cost a few of the 30 a vertex.
+    // Dropping self-loops and parallel edges costs a few of the 30 edges per vertex.
     let mean = graph.degree_statistics().mean;
     assert!((27.0..=30.0).contains(&mean), "{mean}");
 }
