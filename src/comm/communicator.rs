@@ -13,7 +13,9 @@ use crate::error::{Error, Result, check_length};
 ///
 /// All PEs call the same collectives in the same order, from one thread at a time: a second thread needs a
 /// [`duplicate`](Communicator::duplicate). An argument that does not fit is an error on this PE alone, before anything
-/// is sent; it makes all later collectives of the PE fail, since the others now wait for one that it has not called.
+/// is sent; after it all collectives of this PE fail, since the others now wait for one that it has not called.
+///
+/// Every collective fails with [`Error::Communication`] if a PE has failed, panicked, left, or called something else.
 #[derive(Clone, Debug)]
 pub struct Communicator {
     transport: Arc<dyn Transport>,
@@ -45,12 +47,16 @@ impl Communicator {
     }
 
     /// The same PEs, with collectives of their own, for another thread of this PE. Collective. Statistics are shared.
+    ///
+    /// Errors: those of communication.
     pub fn duplicate(&self) -> Result<Self> {
         self.check(Ok(()))?;
         Ok(Communicator { transport: self.transport.duplicate()?, shared: self.shared.clone() })
     }
 
     /// Tells each PE `q` the number `counts[q]`, and returns what each told this one. Collective.
+    ///
+    /// Errors: `counts` does not have one element per PE, and those of communication.
     pub fn exchange_counts(&self, stage: Stage, counts: &[usize]) -> Result<Vec<usize>> {
         let n_pes = self.size();
         self.check(check_length("counts", counts.len(), n_pes))?;
@@ -66,9 +72,11 @@ impl Communicator {
         self.check(usize::try_from(count).map_err(|_| Error::TooLarge { what: "a count", count, limit }))
     }
 
-    /// Sends the `send_counts[q]` elements that are `q`-th in `send` to each PE `q`, and receives `receive_counts[q]`
-    /// from it, which land in `receive` in rank order. Collective; counts that differ between sender and receiver are
-    /// an error on all PEs.
+    /// Sends to each PE `q` its `send_counts[q]` elements, which stand in `send` in rank order, and receives
+    /// `receive_counts[q]` elements from it, which land in `receive` in rank order. Collective.
+    ///
+    /// Errors: counts that do not have one element per PE, or do not add up to the length of `send` or `receive`;
+    /// counts that differ between sender and receiver, on all PEs; and those of communication.
     pub fn all_to_all_v<T: Element>(
         &self,
         stage: Stage,
@@ -82,8 +90,10 @@ impl Communicator {
         self.exchange(stage, send, send_counts, receive, receive_counts)
     }
 
-    /// [`all_to_all_v`](Communicator::all_to_all_v) into a new vector. Who does not know what it receives calls
-    /// [`exchange_counts`](Communicator::exchange_counts) before.
+    /// [`all_to_all_v`](Communicator::all_to_all_v) into a new vector. A PE that does not know how much it will receive
+    /// calls [`exchange_counts`](Communicator::exchange_counts) first.
+    ///
+    /// Errors: as [`all_to_all_v`](Communicator::all_to_all_v), or no memory for what is received.
     pub fn all_to_all_v_new<T: Element>(
         &self,
         stage: Stage,
@@ -99,7 +109,9 @@ impl Communicator {
 
     /// The elements of all PEs in rank order, and how many each has. Collective.
     ///
-    /// Every PE gets everything: for what is small, like predictions of a few vertices.
+    /// Every PE gets everything, so use it only for small data, like predictions for a few vertices.
+    ///
+    /// Errors: no memory for what is received, and those of communication.
     pub fn all_gather_v<T: Element>(&self, stage: Stage, elements: &[T]) -> Result<(Vec<T>, Vec<usize>)> {
         let n_pes = self.size();
         if n_pes == 1 {
@@ -108,7 +120,7 @@ impl Communicator {
         }
         let send_counts = vec![elements.len(); n_pes];
         let receive_counts = self.exchange_counts(stage, &send_counts)?;
-        // One copy per PE: what is gathered takes as much.
+        // One copy per PE: no more memory than the result needs, if PEs have equally many.
         let mut send = self.check(zeroed(self.check(total("elements", &send_counts))?))?;
         if !elements.is_empty() {
             send.chunks_exact_mut(elements.len()).for_each(|copy| copy.copy_from_slice(elements));
@@ -117,8 +129,9 @@ impl Communicator {
         Ok((gathered, receive_counts))
     }
 
-    /// Adds up each element over all PEs, in rank order: the same bits on all. Collective; lengths and types must
-    /// agree.
+    /// Adds up each element over all PEs, in rank order: the same bits on all. Collective.
+    ///
+    /// Errors: lengths or types that differ between PEs, on all of them, and those of communication.
     pub fn all_reduce_sum(&self, stage: Stage, values: Sum<'_>) -> Result<()> {
         let (len, element_bytes) = match &values {
             Sum::F32(values) => (values.len(), 4),
@@ -129,14 +142,18 @@ impl Communicator {
         self.collective(stage, traffic, |transport| transport.all_reduce_sum(values))
     }
 
-    /// The largest of each element over all PEs, NaN if one is NaN; of 0 and -0 that of the lower rank. Collective;
-    /// lengths must agree.
+    /// The maximum of each element over all PEs, NaN if one is NaN; of 0 and -0 the lower rank's. Collective.
+    ///
+    /// Errors: lengths that differ between PEs, on all of them, and those of communication.
     pub fn all_reduce_max(&self, stage: Stage, values: &mut [f64]) -> Result<()> {
         let traffic = self.reduction(values.len(), 8);
         self.collective(stage, traffic, |transport| transport.all_reduce_max(values))
     }
 
-    /// Overwrites `values` with those of the PE `root`. Collective; lengths in bytes and roots must agree.
+    /// Overwrites `values` with those of the PE `root`. Collective.
+    ///
+    /// Errors: `root` is not a PE; lengths in bytes or roots that differ between PEs, on all of them; and those of
+    /// communication.
     pub fn broadcast<T: Element>(&self, stage: Stage, root: usize, values: &mut [T]) -> Result<()> {
         let n_pes = self.size();
         self.check(check_root(root, n_pes))?;
@@ -147,6 +164,8 @@ impl Communicator {
     }
 
     /// Returns when all PEs have called it. Its time counts as [`Stage::Other`].
+    ///
+    /// Errors: those of communication.
     pub fn barrier(&self) -> Result<()> {
         self.barrier_in(Stage::Other)
     }
@@ -204,7 +223,7 @@ impl Communicator {
         (0..self.size()).filter(move |&other| other != rank)
     }
 
-    /// Each other PE is sent its share of this PE's values, and the sums of this PE's share.
+    /// Each other PE gets its share of this PE's values, and the sums of this PE's share.
     fn reduction(&self, len: usize, element_bytes: usize) -> Traffic {
         let n_pes = self.size();
         let mine = share(len, n_pes, self.rank()).len();

@@ -1,14 +1,14 @@
 //! Communication between processing elements (PEs): all-to-all exchange, sums over all, broadcast.
 //!
-//! A [`Communicator`] is one PE's handle. All PEs call the same collectives in the same order; what is sent is plain
-//! bytes below and typed elements above. How bytes get from PE to PE is a [`Transport`]: [`threads`] of one process,
-//! the processes of an MPI job (`mpi`, with the feature of that name), or threads with a GPU each and NCCL between
-//! these (`nccl`, with the feature `cuda`).
+//! A [`Communicator`] is one PE's handle, and sends typed elements. All PEs call the same collectives in the same
+//! order. Below it a [`Transport`] carries plain bytes from PE to PE: between [`threads`] of one process, between the
+//! processes of an MPI job (`mpi`, with the feature of that name), or between threads with one GPU each, by NCCL
+//! (`nccl`, with the feature `cuda`).
 //!
 //! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
 //! leaves, or calls another collective or another size than its peers makes every waiting one return
-//! [`Error::Communication`], which names it. After a failure, all collectives of all
-//! duplicates fail. Nothing hangs, with one exception over MPI (`mpi::run`).
+//! [`Error::Communication`], which names it. After a failure, all collectives of all duplicates fail. Nothing hangs,
+//! with one exception over MPI (`mpi::run`).
 //!
 //! ```
 //! use cohop::comm::{Stage, Sum, threads};
@@ -43,7 +43,7 @@ pub use statistics::{StageStatistics, Statistics};
 
 use crate::error::{Error, Result, check_length, panic_message};
 
-/// What an exchange is for: how its bytes are counted.
+/// What an exchange is for; its bytes are counted under this stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Stage {
@@ -87,10 +87,16 @@ pub trait Transport: Debug + Send + Sync {
     fn size(&self) -> usize;
 
     /// The same PEs, with collectives of their own: two threads of a PE may use one each at the same time.
+    ///
+    /// Errors: [`Error::Communication`] if a PE has failed or called something else.
     fn duplicate(&self) -> Result<Arc<dyn Transport>>;
 
     /// Sends `send_bytes[q]` bytes, which follow each other in `send`, to each PE `q`, and receives `receive_bytes[q]`
-    /// from it. An error, on all PEs, if what one sends is not what the other expects.
+    /// from it.
+    ///
+    /// Errors: counts that do not have one element per PE, or do not add up to the length of `send` or `receive`;
+    /// [`Error::Communication`], on all PEs, if one does not send what another expects, has failed, or called something
+    /// else.
     fn all_to_all_v(
         &self,
         send: &[u8],
@@ -99,16 +105,26 @@ pub trait Transport: Debug + Send + Sync {
         receive_bytes: &[usize],
     ) -> Result<()>;
 
-    /// Adds up each element over all PEs, in rank order: the same bits everywhere. Lengths and types must agree.
+    /// Adds up each element over all PEs, in rank order: the same bits everywhere.
+    ///
+    /// Errors: [`Error::Communication`], on all PEs, if lengths or types differ, a PE has failed, or called something
+    /// else.
     fn all_reduce_sum(&self, values: Sum<'_>) -> Result<()>;
 
-    /// The largest of each element over all PEs, NaN if one is NaN. Lengths must agree.
+    /// The maximum of each element over all PEs, NaN if one is NaN.
+    ///
+    /// Errors: [`Error::Communication`], on all PEs, if lengths differ, a PE has failed, or called something else.
     fn all_reduce_max(&self, values: &mut [f64]) -> Result<()>;
 
-    /// Overwrites `bytes` with those of `root`. Lengths must agree.
+    /// Overwrites `bytes` with those of `root`.
+    ///
+    /// Errors: `root` is not a PE; [`Error::Communication`], on all PEs, if lengths or roots differ, a PE has failed,
+    /// or called something else.
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Returns when all PEs have called it.
+    ///
+    /// Errors: [`Error::Communication`] if a PE has failed or called something else.
     fn barrier(&self) -> Result<()>;
 
     /// Makes all PEs' collectives fail from now on, those of duplicates too, with `problem` as the reason; or ends all
@@ -116,7 +132,7 @@ pub trait Transport: Debug + Send + Sync {
     fn abort(&self, problem: &str);
 }
 
-/// `Ok` if `send` and `receive` are as long as their counts say, and there are `n_pes` of each.
+/// `Ok` if `send` and `receive` are as long as their counts say, and there are `n_pes` counts for each.
 fn check_exchange(
     n_pes: usize,
     send: usize,
@@ -130,7 +146,7 @@ fn check_exchange(
     check_length("receive", receive, total("receive_counts", receive_counts)?)
 }
 
-/// The sum of `counts`, by name `array`.
+/// The sum of `counts`, which errors call `array`.
 fn total(array: &'static str, counts: &[usize]) -> Result<usize> {
     counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count)).ok_or(Error::TooLarge {
         what: array,
@@ -139,12 +155,12 @@ fn total(array: &'static str, counts: &[usize]) -> Result<usize> {
     })
 }
 
-/// Splits `slice` into parts that follow each other, and are as long as `lengths` says.
+/// Splits `slice` into consecutive parts of the given `lengths`.
 fn parts<T>(mut slice: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&mut [T]> {
     lengths.map(|len| slice.split_off_mut(..len).expect("lengths that were checked")).collect()
 }
 
-/// As [`parts`], of what is sent.
+/// As [`parts`], for shared slices.
 #[cfg(any(all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 fn sent_parts<'a>(mut slice: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     lengths.iter().map(|&len| slice.split_off(..len).expect("lengths that were checked")).collect()
@@ -159,7 +175,7 @@ fn check_root(root: usize, n_pes: usize) -> Result<()> {
     }
 }
 
-/// Sees to it that one thread of a PE at a time is in a collective of a communicator.
+/// Makes sure that only one thread of a PE at a time is in a collective of a communicator.
 #[derive(Debug, Default)]
 struct Turn(AtomicBool);
 
@@ -180,11 +196,11 @@ impl Drop for TurnGuard<'_> {
     }
 }
 
-/// What is wrong if [`Turn::take`] fails.
+/// The problem reported if [`Turn::take`] fails.
 const TWO_THREADS: &str =
     "two of its threads called collectives of one communicator at once: give each a duplicate of its own";
 
-/// What a panic on PE `rank` is to those who run it.
+/// The error for a panic on PE `rank`.
 fn panicked(rank: usize, panic: &(dyn Any + Send)) -> Error {
     Error::Communication { rank, problem: format!("it panicked: {}", panic_message(panic)) }
 }

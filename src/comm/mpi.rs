@@ -1,9 +1,8 @@
-//! PEs that are the processes of an MPI job. Needs the feature `mpi`, and an MPI library that serves all threads.
+//! PEs that are the processes of an MPI job. Needs the feature `mpi`, and an MPI library that supports threads.
 //!
-//! A job is started by the library's `mpirun -np P PROGRAM`; without it there is one PE. Before anything else, each
-//! collective gathers everyone's call, and fails on all PEs if they differ. What cannot be told to the others that way,
-//! like a PE that returns an error, ends the job: [`run`] sees to it. MPI's own errors do so too, and the end of a
-//! process, which `mpirun` notices.
+//! The library's `mpirun -np P PROGRAM` starts a job; without it there is one PE. Each collective first gathers all
+//! PEs' calls, and fails on all PEs if they differ. Other failures, like a PE that returns an error, cannot be reported
+//! that way: [`run`] ends the job. So do MPI's own errors, and `mpirun` when a process ends.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,8 +42,8 @@ pub struct MpiTransport {
 
 struct Handle(SimpleCommunicator);
 
-// SAFETY: the library was asked for MPI_THREAD_MULTIPLE and gives it: handles may be used by any thread. That only one
-// at a time is in a collective of a communicator is up to `Turn`.
+// SAFETY: the library provides MPI_THREAD_MULTIPLE, which `world` checks: any thread may use handles. `Turn` makes sure
+// that only one at a time is in a collective of a communicator.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -65,7 +64,7 @@ impl Session {
         }
     }
 
-    /// The failure, which is an earlier one if there was one.
+    /// The first failure: this one, unless there was one before.
     fn fail(&self, rank: usize, problem: impl Into<String>) -> Error {
         let (rank, problem) = self.failure.get_or_init(|| (rank, problem.into()));
         Error::Communication { rank: *rank, problem: problem.clone() }
@@ -73,7 +72,7 @@ impl Session {
 }
 
 impl MpiTransport {
-    /// Starts MPI.
+    /// Starts MPI: all processes of the job.
     fn world(max_message_bytes: usize) -> Result<Self> {
         if max_message_bytes == 0 || i32::try_from(max_message_bytes).is_err() {
             let expected = format!("1 to {}", i32::MAX);
@@ -163,7 +162,7 @@ impl MpiTransport {
                     requests.add(process.immediate_receive_into(scope, message));
                 }
             }
-            // Each begins with the next, so that not all send to the same PE at once.
+            // Each PE begins with the next one, so that not all send to the same PE at once.
             for to in (rank + 1..size).chain(0..rank) {
                 let process = self.mpi().process_at_rank(to as i32);
                 for message in send[to].chunks(limit) {
@@ -189,7 +188,7 @@ impl MpiTransport {
         })
     }
 
-    /// Tells the others that no collective follows: an error on all PEs if one calls some.
+    /// Tells the others that this PE calls no more collectives: an error on all PEs if another one still does.
     fn leave(&self) -> Result<()> {
         let _turn = self.turn()?;
         self.agree(Call::new(Kind::Leave)).map(drop)
@@ -197,7 +196,7 @@ impl MpiTransport {
 
     /// Ends all processes.
     fn end(&self, error: &Error) -> ! {
-        // There is no other way to tell: this process ends too.
+        // To stderr, since this process ends too.
         eprintln!("{error}");
         self.mpi().abort(1)
     }
@@ -258,7 +257,7 @@ impl Transport for MpiTransport {
 
     fn barrier(&self) -> Result<()> {
         let _turn = self.turn()?;
-        // No one has everyone's call before all have come.
+        // Nobody has all PEs' calls before all PEs have come.
         self.agree(Call::new(Kind::Barrier)).map(drop)
     }
 
@@ -274,18 +273,21 @@ impl fmt::Debug for MpiTransport {
     }
 }
 
-/// Starts MPI, runs `body` as this process's PE, ends MPI, and returns what `body` does. Once in a process, from its
-/// main thread.
+/// Starts MPI, runs `body` as this process's PE, ends MPI, and returns what `body` does. Only once per process, from
+/// its main thread.
 ///
 /// If `body` fails or panics, or returns before others have called all their collectives, all processes of the job end
-/// with status 1, and the error on stderr: the only errors returned are those of starting MPI, [`Error::Unavailable`].
-/// Duplicates are to be dropped, and threads that use them joined, before `body` returns. Unlike between threads, a PE
-/// that returns while others wait for it on a duplicate goes unnoticed: they wait on.
+/// with status 1, and the error on stderr. Drop duplicates, and join threads that use them, before `body` returns.
+/// Unlike between threads, nobody notices a PE that returns while others wait for it on a duplicate: they wait forever.
+///
+/// Errors: only [`Error::Unavailable`], if MPI cannot be started or does not support threads.
 pub fn run<T>(body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
     run_splitting(MAX_MESSAGE_BYTES, body)
 }
 
-/// [`run`] with messages split at `max_message_bytes`, the same on all PEs: from 1 to `i32::MAX`.
+/// [`run`] with messages split at `max_message_bytes`, the same on all PEs.
+///
+/// Errors: `max_message_bytes` is not in `1..=i32::MAX`, or MPI cannot be started or does not support threads.
 pub fn run_splitting<T>(max_message_bytes: usize, body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
     let transport = Arc::new(MpiTransport::world(max_message_bytes)?);
     let communicator = Communicator::new(transport.clone());

@@ -1,17 +1,17 @@
-//! PEs that are threads of one process with a GPU each: PE `r` has GPU `r`, and NCCL carries what they exchange. Needs
-//! the feature `cuda` and, when it runs, NCCL's library by the name `libnccl.so`.
+//! PEs that are threads of one process with one GPU each: PE `r` has GPU `r`, and NCCL carries what they exchange.
+//! Needs the feature `cuda` and, at run time, NCCL's library by the name `libnccl.so`.
 //!
-//! What a [`Transport`] is given is in host memory, and so it is here: it is copied to the GPU, sent by NCCL, and
-//! copied back from the receiver's GPU. That is no faster than [`threads`](crate::comm::threads), which copies once,
-//! and serves just as well for PEs with a GPU each. Exchanges that hand NCCL a tensor's own memory, for which this is
-//! the ground, do not exist yet: [`Peers`](crate::coop::Peers) exchanges host memory too.
+//! A [`Transport`] works on host memory: the data is copied to the GPU, sent by NCCL, and copied back from the
+//! receiver's GPU. That is no faster than [`threads`](crate::comm::threads), which copies once, and which PEs with one
+//! GPU each may use as well. Exchanges that hand NCCL a tensor's own memory could build on this, but do not exist yet:
+//! [`Peers`](crate::coop::Peers) exchanges host memory too.
 //!
-//! Before NCCL is called, the PEs meet as threads do, where calls that do not agree are errors, and take turns: NCCL
-//! may hang if two threads of a process use a GPU for two exchanges and the order is not the same on all GPUs. So one
-//! exchange is under way at a time, over all duplicates, and these share one NCCL communicator and one stream.
+//! Before NCCL is called, the PEs meet as threads do, which turns calls that do not agree into errors, and take turns:
+//! NCCL may hang if two threads of a process use a GPU for two exchanges and the order is not the same on all GPUs. So
+//! only one exchange is under way at a time, over all duplicates, which share one NCCL communicator and one stream.
 //!
-//! When NCCL fails on one PE, the others break off what they wait for, and all return an error. What nobody can break
-//! off is NCCL's setting up of connections, during the first exchange, if that hangs.
+//! When NCCL fails on one PE, the others abort their exchange, and all return an error. Only one thing cannot be
+//! aborted: NCCL's setup of connections, during the first exchange, if it hangs.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,18 +41,18 @@ pub struct NcclTransport {
 /// One PE's GPU among the others', shared by its duplicates.
 struct Link {
     shared: Arc<Shared>,
-    /// Used by one thread at a time as it is: who holds the gate also holds this.
+    /// Never contended: only one exchange is under way at a time.
     queue: Mutex<Queue>,
 }
 
 /// What all PEs share.
 #[derive(Default)]
 struct Shared {
-    /// Held by PE 0 during an exchange: no other one is under way.
+    /// Held by PE 0 during an exchange, so that no other one is under way.
     gate: Mutex<()>,
     /// An exchange has failed on some PE. Set in steps of an exchange, and read between them.
     failed: AtomicBool,
-    /// Exchanges that are under way are to be broken off.
+    /// Exchanges that are under way must be aborted.
     aborted: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl Transport for NcclTransport {
         self.threads.barrier()
     }
 
-    /// Breaks off an exchange that is under way too: NCCL may hang in one for a reason of its own.
+    /// Aborts an exchange that is under way too: NCCL may hang in it.
     fn abort(&self, problem: &str) {
         self.threads.abort(problem);
         self.link.shared.aborted.store(true, Ordering::Release);
@@ -138,14 +138,14 @@ impl NcclTransport {
     /// # Safety
     /// The slices are live and as long as `Slices` says until the result is dropped.
     unsafe fn enter(&self, offer: Offer, n_exchanges: u32) -> Result<Exclusive<'_>> {
-        // The gate, two of each exchange, and one in which `Shared::failed` is read for the last time.
+        // One for the gate, two per exchange, and one in which `Shared::failed` is read for the last time.
         let n_steps = 2 + 2 * n_exchanges;
         let (threads, link) = (&*self.threads, &*self.link);
         // SAFETY: the caller's promise.
         let inside = unsafe { threads.group.enter(threads.rank(), offer, n_steps)? };
         let mut exclusive = Exclusive { inside, gate: None, threads, link };
         if threads.rank() == 0 {
-            // Whoever has it is in an exchange that all PEs have come to: it ends without this thread.
+            // Its holder is in an exchange that all PEs have entered: that ends without this thread.
             exclusive.gate = Some(link.shared.gate.lock().unwrap_or_else(PoisonError::into_inner));
         }
         exclusive.inside.finish_step();
@@ -169,11 +169,11 @@ struct Exclusive<'a> {
 }
 
 impl Exclusive<'_> {
-    /// Ends a step: `outcome` if all PEs have succeeded in it, else an error on all.
+    /// Ends a step. Returns `outcome` if all PEs have succeeded, else an error on all.
     fn agree<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let (rank, job, failed) = (self.threads.rank(), self.threads.group.job(), &self.link.shared.failed);
         let outcome = outcome.map_err(|error| {
-            // In this order: who sees that one has failed also finds out who.
+            // In this order: a PE that sees the flag also finds out which PE failed.
             let first = job.fail(rank, error.to_string());
             failed.store(true, Ordering::Release);
             first
@@ -190,13 +190,13 @@ impl Exclusive<'_> {
     fn exchange(&mut self, send: &[&[u8]], mut receive: Vec<&mut [u8]>) -> Result<()> {
         let (rank, size) = (self.threads.rank(), self.threads.size());
         let mut send = send.to_vec();
-        // A single PE does send to itself by NCCL: one GPU is enough to see whether that works.
+        // A single PE sends to itself by NCCL, so that one GPU is enough to test this.
         if size > 1 {
             let own = std::mem::take(&mut send[rank]);
             std::mem::take(&mut receive[rank]).copy_from_slice(own);
         }
         self.transfer(&send, receive, |comm, stream, sent, received| {
-            // Each begins with itself, so that not all send to the same PE at once.
+            // Each PE begins with itself, so that not all send to the same PE at once.
             for peer in (rank..size).chain(0..rank) {
                 let (to, from) = (&sent[peer], &received[peer]);
                 if to.bytes > 0 {
@@ -229,8 +229,8 @@ impl Exclusive<'_> {
         })
     }
 
-    /// Copies `send` to the GPU, runs `calls` of NCCL as one group, with where each part is there, and copies
-    /// `receive` back. Takes two steps.
+    /// Copies `send` to the GPU, runs the NCCL `calls` as one group, on the parts' device memory, and copies `receive`
+    /// back. Takes two steps.
     fn transfer(
         &mut self,
         send: &[&[u8]],
@@ -239,7 +239,7 @@ impl Exclusive<'_> {
     ) -> Result<()> {
         let link = self.link;
         let mut queue = link.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // All or none call NCCL, where the others would wait.
+        // Either all PEs call NCCL or none: a missing one would make the others wait.
         let (sent, received) = self.agree(queue.stage(send, &receive))?;
         let calls = |comm, stream| calls(comm, stream, &sent, &received);
         let outcome = queue.run(&link.shared, calls).and_then(|()| queue.fetch(&received, receive));
@@ -249,7 +249,7 @@ impl Exclusive<'_> {
 
 /// A NCCL communicator, its stream, and device memory.
 struct Queue {
-    /// `None` after it was broken off.
+    /// `None` after an abort.
     comm: Option<Handle>,
     stream: Arc<CudaStream>,
     send: Staging,
@@ -262,7 +262,7 @@ struct Handle(ncclComm_t);
 unsafe impl Send for Handle {}
 
 impl Queue {
-    /// Copies `send` to the device and makes room for `receive`: where each part is.
+    /// Copies `send` to the device and makes room for `receive`. Returns where each part is.
     fn stage(&mut self, send: &[&[u8]], receive: &[&mut [u8]]) -> Result<(Vec<Part>, Vec<Part>)> {
         self.stream.context().bind_to_thread().map_err(device_error("use the device"))?;
         let sent = self.send.place(send.iter().map(|part| part.len()))?;
@@ -272,7 +272,7 @@ impl Queue {
         let copied = pairs.try_for_each(|(part, to)| unsafe {
             driver::memcpy_htod_async(to.address, part, self.stream.cu_stream())
         });
-        // In any case: a copy of page-locked memory runs behind.
+        // Even after an error: copies of page-locked memory may still be running.
         let done = self.stream.synchronize();
         copied.and(done).map_err(device_error("copy what is sent to the device"))?;
         Ok((sent, received))
@@ -287,7 +287,7 @@ impl Queue {
         let Some(&Handle(comm)) = self.comm.as_ref() else { return Err(nccl_error(BROKEN_OFF)) };
         let outcome = nccl::group_start().and_then(|_| {
             let called = calls(comm, self.stream.cu_stream().cast());
-            // In any case: the thread's later calls would belong to the group.
+            // Even after an error: the thread's later calls would belong to the group.
             let ended = nccl::group_end();
             called.and(ended)
         });
@@ -298,7 +298,7 @@ impl Queue {
         outcome
     }
 
-    /// Waits for the stream, for a failure of NCCL, or for one of another PE.
+    /// Waits until the stream is done, NCCL fails, or another PE fails.
     fn wait(&self, comm: ncclComm_t, shared: &Shared) -> Result<()> {
         loop {
             // SAFETY: the stream is live.
@@ -329,10 +329,11 @@ impl Queue {
         copied.and(done).map_err(device_error("copy what was received to the host"))
     }
 
-    /// Ends the communicator and what it has under way.
+    /// Aborts the communicator and what it has under way.
     fn break_off(&mut self) {
         if let Some(Handle(comm)) = self.comm.take() {
-            // SAFETY: the communicator is live, and nobody uses it any more. There is a failure to report already.
+            // SAFETY: the communicator is live, and nobody uses it any more. There is another error to report
+            // already.
             let _ = unsafe { nccl::comm_abort(comm) };
         }
     }
@@ -341,7 +342,7 @@ impl Queue {
 impl Drop for Link {
     fn drop(&mut self) {
         let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Errors have nowhere to go: what was exchanged has been received.
+        // Errors can be ignored here: everything has been received.
         let _ = queue.stream.context().bind_to_thread();
         if self.shared.failed.load(Ordering::Acquire) {
             queue.break_off();
@@ -361,8 +362,8 @@ struct Part {
     bytes: usize,
 }
 
-/// Device memory that grows as needed. From `cuMemAlloc`, as NCCL lets GPUs of a process read each other's memory,
-/// which that of stream-ordered pools does not allow. The context must be the calling thread's.
+/// Device memory that grows as needed. From `cuMemAlloc`: NCCL lets GPUs of a process read each other's memory, which
+/// memory of stream-ordered pools does not allow. The context must be current on the calling thread.
 #[derive(Default)]
 struct Staging {
     address: CUdeviceptr,
@@ -370,7 +371,7 @@ struct Staging {
 }
 
 impl Staging {
-    /// Room for parts that are as long as `lengths` says. What was there before is lost.
+    /// Room for parts of the given `lengths`. What was there before is lost.
     fn place(&mut self, lengths: impl Iterator<Item = usize>) -> Result<Vec<Part>> {
         let (offsets, bytes) = offsets(lengths);
         self.reserve(bytes)?;
@@ -400,10 +401,10 @@ impl Staging {
     }
 }
 
-/// Parts begin at multiples of so many bytes: NCCL is slow on odd addresses.
+/// Parts begin at multiples of this many bytes: NCCL is slow on unaligned addresses.
 const ALIGNMENT: usize = 256;
 
-/// Where parts of `lengths` begin, each with its length, and the length of all.
+/// Where parts of the given `lengths` begin, each with its length; and the total length.
 fn offsets(lengths: impl Iterator<Item = usize>) -> (Vec<(usize, usize)>, usize) {
     let mut end = 0;
     let mut place = |bytes: usize| {
@@ -415,7 +416,7 @@ fn offsets(lengths: impl Iterator<Item = usize>) -> (Vec<(usize, usize)>, usize)
     (parts, end)
 }
 
-/// What stands for a failure elsewhere, which is reported instead.
+/// Stands for a failure on another PE, which is reported instead.
 const BROKEN_OFF: NcclError = NcclError(ncclResult_t::ncclRemoteError);
 
 fn nccl_error(error: NcclError) -> Error {
@@ -437,12 +438,11 @@ fn device_error(operation: &'static str) -> impl Fn(DriverError) -> Error {
     }
 }
 
-/// Runs `body` on `n_pes` threads, one a PE, PE `r` with GPU number `r`, and returns their results in rank order. What
-/// fails on one PE fails on all, as in [`threads::run`].
+/// Runs `body` on `n_pes` threads, one per PE, PE `r` with GPU number `r`, and returns their results in rank order.
+/// What fails on one PE fails on all, as in [`threads::run`].
 ///
-/// # Errors
-/// [`Error::NoCudaDevice`] without a driver or a GPU; [`Error::InvalidArgument`] for more PEs than GPUs, since NCCL
-/// refuses several on one; [`Error::Unavailable`] without NCCL's library.
+/// Errors: `n_pes` is 0 or more than there are GPUs, since NCCL refuses several PEs on one; [`Error::NoCudaDevice`]
+/// without a driver or a GPU; [`Error::Unavailable`] without NCCL's library; and those of `body` and communication.
 pub fn run<T: Send>(
     n_pes: usize,
     body: impl Fn(Communicator, Cuda<f32>) -> Result<T> + Sync,
@@ -461,12 +461,12 @@ fn open(n_pes: usize) -> Result<Vec<(Link, Cuda<f32>)>> {
     if n_pes == 0 {
         return Err(Error::invalid(ARGUMENT, n_pes, "at least 1"));
     }
-    // Without a driver this is an error; asking for the number of GPUs would panic.
+    // Without a driver this is an error; counting GPUs first would panic.
     let mut devices = vec![Cuda::new(0)?];
     let n_gpus = CudaContext::device_count().map_err(device_error("count GPUs"))?;
     if i32::try_from(n_pes).map_or(true, |n_pes| n_pes > n_gpus) {
         let expected =
-            format!("at most {n_gpus}, the number of GPUs: NCCL takes one processing element a GPU");
+            format!("at most {n_gpus}, the number of GPUs: NCCL takes one processing element per GPU");
         return Err(Error::invalid(ARGUMENT, n_pes, expected));
     }
     // cudarc would panic.

@@ -47,7 +47,7 @@ fn arguments_that_do_not_fit_are_refused() {
     assert!(matches!(run(0, |_, _| Ok(())), Err(Error::InvalidArgument { .. })));
     if let Some(outcome) = run_or_skip(100_000, |_, _| Ok(())) {
         let error = outcome.unwrap_err();
-        assert!(error.to_string().contains("one processing element a GPU"), "{error}");
+        assert!(error.to_string().contains("one processing element per GPU"), "{error}");
     }
     let refusals = |communicator: Communicator, _| {
         body::refusals(&communicator);

@@ -1,4 +1,4 @@
-//! Reductions over PEs: who adds up what, and in which order.
+//! Reductions over PEs: which PE adds up what, and in which order.
 
 use std::ops::Range;
 
@@ -9,13 +9,14 @@ use crate::device::Element;
 #[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
 use crate::error::Result;
 
-/// What PE `rank` of `n_pes` adds up of `len` elements: the shares follow each other and differ by one at most.
+/// The range of `len` elements that PE `rank` of `n_pes` adds up. Shares are consecutive, and differ in length by one
+/// at most.
 pub(super) fn share(len: usize, n_pes: usize, rank: usize) -> Range<usize> {
     let start = |rank: usize| rank * (len / n_pes) + rank.min(len % n_pes);
     start(rank)..start(rank + 1)
 }
 
-/// `result[i] = combine(result[i], next[i])`: called with one PE after another, in rank order.
+/// `result[i] = combine(result[i], next[i])`. Called for one PE after another, in rank order.
 pub(super) fn accumulate<T: Copy>(result: &mut [T], next: &[T], combine: impl Fn(T, T) -> T) {
     debug_assert_eq!(result.len(), next.len());
     for (sum, &value) in result.iter_mut().zip(next) {
@@ -23,8 +24,8 @@ pub(super) fn accumulate<T: Copy>(result: &mut [T], next: &[T], combine: impl Fn
     }
 }
 
-/// A reduction by two exchanges, of the values that PE `rank` of `n_pes` has: each PE adds up its share of all PEs'
-/// values, in rank order, and sends it to all. The same bits as between threads.
+/// A reduction of `values` over PEs, by two exchanges: each PE adds up its share of all PEs' values, in rank order, and
+/// sends it to all. The same bits as between threads.
 ///
 /// `exchange(send, receive)` sends `send[q]` to each PE `q`, and fills `receive[q]` from it.
 #[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]

@@ -1,10 +1,10 @@
 //! Where the threads of one process meet: all PEs enter a collective together, or none does.
 //!
-//! A PE *offers* its call and the addresses of its slices, and waits. The last one to come compares the calls; if they
+//! A PE *offers* its call and the addresses of its slices, and waits. The last PE to come compares the calls; if they
 //! agree it opens the meeting, and every PE may read and write what was offered, as the collective's *steps* say. No
-//! failure interrupts a meeting: whoever is in it only copies, so that all steps are reached, and nobody returns, which
-//! would end the slices' borrows, before the last step is over. A failure before the meeting opens makes every waiting
-//! PE return, and no meeting opens any more.
+//! failure interrupts a meeting: PEs in it only copy, so all of them reach all steps, and none returns, which would end
+//! its slices' borrows, before the last step is over. A failure before the meeting opens makes every waiting PE return,
+//! and no meeting opens after that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -33,11 +33,11 @@ pub(super) struct Group {
 }
 
 struct State {
-    /// By PE: what those who wait for the next meeting offer. Addresses in them are of borrowed slices as long as no
-    /// one has failed.
+    /// By PE: the offers of those that wait for the next meeting. As long as no PE has failed, the addresses in them
+    /// are of live slices.
     offers: Vec<Option<Offer>>,
     n_offers: usize,
-    /// By PE: why it comes no more, if it does not.
+    /// By PE: why it has left, if it has.
     left: Vec<Option<&'static str>>,
     meeting: Arc<Meeting>,
     /// PEs that have finished the step under way.
@@ -72,7 +72,7 @@ pub(super) enum Slices {
     Values(*mut u8),
 }
 
-// SAFETY: addresses may go from thread to thread; who reads from them says why that is sound.
+// SAFETY: addresses may go from thread to thread; code that reads through them says why that is sound.
 unsafe impl Send for Offer {}
 // SAFETY: an offer does not change.
 unsafe impl Sync for Offer {}
@@ -97,18 +97,19 @@ impl Job {
         }
     }
 
-    /// Wakes all who wait. Returns the failure, which is an earlier one if there was one. No lock may be held.
+    /// Records a failure and wakes all waiting PEs. Returns the first failure: this one, unless there was one before.
+    /// The caller must not hold a lock.
     pub(super) fn fail(&self, rank: usize, problem: impl Into<String>) -> Error {
         let (rank, problem) = self.failure.get_or_init(|| (rank, problem.into()));
         for group in self.groups() {
-            // Who has looked at `failure` before it was set waits by now.
+            // Once this has the lock, a PE that read `failure` before it was set is waiting.
             drop(group.state());
             group.changed.notify_all();
         }
         Error::Communication { rank: *rank, problem: problem.clone() }
     }
 
-    /// PE `rank` calls no collective any more.
+    /// PE `rank` calls no more collectives.
     pub(super) fn leave(&self, rank: usize) {
         for group in self.groups() {
             group.leave(rank, "returned");
@@ -160,14 +161,14 @@ impl Group {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for all PEs to offer the same call, which has `n_steps` steps. An error on all of them if they do not.
+    /// Waits for all PEs to offer the same call, which has `n_steps` steps. An error on all PEs if they differ.
     ///
     /// # Safety
-    /// The slices are live and as long as `Slices` says until the result is dropped, and what is exclusively borrowed
-    /// is accessed through the offered address only.
+    /// The slices are live and as long as `Slices` says until the result is dropped, and exclusive borrows are
+    /// accessed only through the offered address.
     pub(super) unsafe fn enter(&self, rank: usize, offer: Offer, n_steps: u32) -> Result<Inside<'_>> {
         let mut state = self.state();
-        // Under the lock: as soon as one waiting PE has returned for a failure, no one opens a meeting.
+        // Under the lock: once a waiting PE has returned because of a failure, no meeting may open.
         self.job.check()?;
         let absent = state.left.iter().enumerate().find_map(|(absent, reason)| Some((absent, (*reason)?)));
         if let Some((absent, reason)) = absent {
@@ -231,8 +232,8 @@ impl Group {
         })
     }
 
-    /// PE `rank` calls no collective of this group any more, because it has done what `reason` says: a failure if
-    /// others wait for it.
+    /// PE `rank` calls no more collectives of this group, because it has done what `reason` says: a failure if others
+    /// wait for it.
     pub(super) fn leave(&self, rank: usize, reason: &'static str) {
         let mut state = self.state();
         let reason = *state.left[rank].get_or_insert(reason);
@@ -249,7 +250,7 @@ fn while_others_call(other: usize, reason: &str, call: &Call) -> String {
     format!("it {reason}, while processing element {other} {call}")
 }
 
-/// What the offers disagree about, and whose fault it is.
+/// The PE at fault if the offers disagree, and what it did.
 ///
 /// # Safety
 /// All PEs have offered, and their slices are live.
@@ -280,7 +281,7 @@ unsafe fn disagreement(state: &State, number: u64) -> Option<(usize, String)> {
     blame(&reports, number)
 }
 
-/// A PE's part in an open meeting. Dropped, it waits until all PEs have finished all steps.
+/// A PE's part in an open meeting. Its drop waits until all PEs have finished all steps.
 pub(super) struct Inside<'a> {
     group: &'a Group,
     meeting: Arc<Meeting>,
@@ -305,8 +306,8 @@ impl Inside<'_> {
         let Slices::Exchange { send, send_bytes, .. } = self.meeting.offers[rank].slices else {
             unreachable!("all PEs have called all_to_all_v")
         };
-        // SAFETY: `rank` stays in the meeting, and so its shared borrows last, until this PE has finished its last
-        // step, which it does when `self` is dropped. `send` is as long as the sum of the counts.
+        // SAFETY: PE `rank` stays in the meeting, so its borrows are live, until this PE has finished its last step,
+        // at the latest when `self` is dropped. `send` is as long as the sum of the counts.
         unsafe {
             let send_bytes = &*send_bytes;
             let start = send_bytes[..to].iter().sum();

@@ -1,4 +1,4 @@
-//! What PEs compare before they exchange anything: a difference would otherwise hang, or mix up data.
+//! What PEs compare before they exchange anything: otherwise a difference would make them hang, or mix up data.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(super) enum Kind {
     Broadcast,
     Barrier,
     Duplicate,
-    /// No more collectives. Threads notice without a call.
+    /// No more collectives follow. Threads notice this without a call.
     Leave,
 }
 
@@ -59,7 +59,7 @@ impl Call {
 
 #[cfg(feature = "mpi")]
 impl Call {
-    /// How it is sent.
+    /// The form in which it is sent.
     pub(super) fn to_words(self) -> [u64; 3] {
         [self.kind as u64, self.len, self.root]
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Call {
 
 /// The PE whose call is not like the others', and what it did, if there is one. `sequence` counts collectives.
 ///
-/// Most PEs are right; among two, the first.
+/// The majority is right; of two PEs, the first.
 pub(super) fn odd_one(calls: &[Call], sequence: u64) -> Option<(usize, String)> {
     let followers = |call: &Call| calls.iter().filter(|other| *other == call).count();
     // `max_by_key` takes the last of equals.
@@ -98,7 +98,7 @@ pub(super) fn odd_one(calls: &[Call], sequence: u64) -> Option<(usize, String)> 
     let is_odd = |rank: &usize| calls[*rank] != calls[right];
     let mut odd = (0..calls.len()).find(is_odd)?;
     let mut witness = right;
-    // Who has left is to blame, however many they are.
+    // PEs that have left are to blame, however many they are.
     if let Some(left) = calls.iter().position(|call| call.kind == Kind::Leave) {
         odd = left;
         witness = calls.iter().position(|call| call.kind != Kind::Leave).unwrap_or(right);
@@ -107,7 +107,7 @@ pub(super) fn odd_one(calls: &[Call], sequence: u64) -> Option<(usize, String)> 
     Some((odd, format!("in collective {sequence} it {does}, while processing element {witness} {did}")))
 }
 
-/// What a PE receives, if it is not what it expects.
+/// A difference between what a PE receives and what it expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mismatch {
     pub(super) sender: usize,
@@ -128,7 +128,7 @@ impl Mismatch {
     }
 }
 
-/// The PE that most [`Mismatch`]es have to do with, as receiver or as sender, and one of them, if there are any.
+/// The PE that is in most [`Mismatch`]es, as receiver or sender, and one of these in words; `None` if there are none.
 /// `reports[q]` is what PE `q` found.
 pub(super) fn blame(reports: &[Option<Mismatch>], sequence: u64) -> Option<(usize, String)> {
     let mut votes = vec![0u32; reports.len()];

@@ -6,20 +6,20 @@ use crate::comm::Stage;
 
 /// What one PE sent to others in one stage.
 ///
-/// Reductions count as a scatter of shares to those who add them up, and a gather of the sums; a broadcast counts at
-/// its root, once per other PE. How a transport does it makes no difference. What PEs exchange to check each other's
-/// calls is not counted.
+/// A reduction counts as a scatter of shares to the PEs that add them up, and a gather of the sums; a broadcast counts
+/// at its root, once per other PE. How the transport really does it makes no difference. What PEs exchange to check
+/// each other's calls is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageStatistics {
     /// Messages to other PEs that are not empty.
     pub messages: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Time spent in collectives, waiting for slower PEs included.
+    /// Time spent in collectives, including the wait for slower PEs.
     pub seconds: f64,
 }
 
-/// What one PE sent to others, by stage: of a communicator and its duplicates.
+/// What one PE sent to others by a communicator and its duplicates, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Statistics {
     stages: [StageStatistics; Stage::ALL.len()],
@@ -56,7 +56,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Of one message per count of elements.
+    /// The traffic of one message per count that is not 0, in elements.
     pub(super) fn of_counts(counts: impl Iterator<Item = usize>, element_bytes: usize) -> Self {
         counts.filter(|&count| count > 0).fold(Traffic::default(), |sum, count| Traffic {
             messages: sum.messages + 1,

@@ -1,4 +1,4 @@
-//! PEs that are threads of one process: each copies straight from the others' slices.
+//! PEs that are threads of one process: each copies directly from the others' slices.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,15 +13,15 @@ use crate::comm::{
 use crate::device::Element;
 use crate::error::{Error, Result};
 
-/// One PE's end of an exchange between threads. Dropped while others wait for it, it makes them fail.
+/// One PE's end of an exchange between threads. If it is dropped while others wait for it, they fail.
 pub struct ThreadTransport {
     pub(super) group: Arc<Group>,
     rank: usize,
     turn: Turn,
 }
 
-/// Up to this many elements, a reduction is done by all PEs, each for itself: that saves a step, in which they would
-/// wait for each other.
+/// Up to this many elements, each PE does the whole reduction itself: that saves a step in which PEs would wait for
+/// each other.
 const MAX_LOCAL_ELEMENTS: usize = 1024;
 
 /// Elements that are added up at a time: they stay in the first-level cache.
@@ -38,7 +38,7 @@ impl ThreadTransport {
         self.turn.take().ok_or_else(|| self.group.job().fail(self.rank, TWO_THREADS))
     }
 
-    /// [`duplicate`](Transport::duplicate), by its type.
+    /// [`duplicate`](Transport::duplicate), with the concrete type.
     pub(super) fn duplicate_threads(&self) -> Result<Self> {
         let _turn = self.turn()?;
         let inside = self.meet(Kind::Duplicate)?;
@@ -71,8 +71,8 @@ impl ThreadTransport {
         let mut total: Vec<T> = Vec::with_capacity(CHUNK_ELEMENTS.min(mine.len()));
         for start in mine.clone().step_by(CHUNK_ELEMENTS) {
             let chunk_len = CHUNK_ELEMENTS.min(mine.end - start);
-            // SAFETY: in this step no one writes to the chunk: nobody writes if all is reduced locally, and else only
-            // this PE writes to its share, when the slice is no longer used.
+            // SAFETY: in this step nobody writes to the chunk while the slice is used: in a local reduction nobody
+            // writes at all, else only this PE writes to its share, after the slice's last use.
             let chunk = |rank| unsafe {
                 std::slice::from_raw_parts(inside.values::<T>(rank).add(start).cast_const(), chunk_len)
             };
@@ -94,8 +94,8 @@ impl ThreadTransport {
         }
         for rank in (0..n_pes).filter(|&rank| rank != self.rank) {
             let theirs = share(len, n_pes, rank);
-            // SAFETY: in this step each PE writes to others' shares of its own values, and reads only their own shares
-            // of others' values.
+            // SAFETY: in this step each PE writes only other PEs' shares of its own values, and reads only PE `rank`'s
+            // own share of PE `rank`'s values.
             unsafe {
                 let source = inside.values::<T>(rank).add(theirs.start).cast_const();
                 std::ptr::copy_nonoverlapping(source, address.add(theirs.start), theirs.len());
@@ -133,7 +133,7 @@ impl Transport for ThreadTransport {
         let inside =
             unsafe { self.group.enter(self.rank, Offer { call: Call::new(Kind::AllToAll), slices }, 1)? };
         let mut parts = parts(receive, receive_bytes.iter().copied());
-        // Each begins with itself, so that not all read from the same PE at once.
+        // Each PE begins with itself, so that not all read from the same PE at once.
         for rank in (self.rank..n_pes).chain(0..self.rank) {
             parts[rank].copy_from_slice(inside.sent(rank, self.rank));
         }
@@ -196,6 +196,8 @@ impl fmt::Debug for ThreadTransport {
 }
 
 /// A communicator for each of `n_pes` PEs, for threads that the caller starts: see [`run`].
+///
+/// Errors: `n_pes` is 0.
 pub fn communicators(n_pes: usize) -> Result<Vec<Communicator>> {
     Ok(transports(n_pes)?.1.into_iter().map(|transport| Communicator::new(transport)).collect())
 }
@@ -209,11 +211,12 @@ fn transports(n_pes: usize) -> Result<(Arc<Job>, Vec<Arc<ThreadTransport>>)> {
     Ok((job, (0..n_pes).map(|rank| Arc::new(ThreadTransport::new(&group, rank))).collect()))
 }
 
-/// Runs `body` on `n_pes` threads, one a PE, and returns their results in rank order.
+/// Runs `body` on `n_pes` threads, one per PE, and returns their results in rank order.
 ///
-/// If `body` fails or panics on a PE, or returns while others wait for it, the others' collectives fail. The result is
-/// then the first PE's own error, a panic as [`Error::Communication`]. When `body` has returned, what is left of its
-/// communicator, in its result or in other threads, is of no use any more.
+/// If `body` fails or panics on a PE, or returns while others wait for it, the others' collectives fail. After `body`
+/// has returned, clones of its communicator, in its result or in other threads, are of no use.
+///
+/// Errors: `n_pes` is 0; the error of the PE that failed first, a panic as [`Error::Communication`].
 ///
 /// ```
 /// use cohop::comm::threads;
@@ -225,7 +228,7 @@ pub fn run<T: Send>(n_pes: usize, body: impl Fn(Communicator) -> Result<T> + Syn
     run_over(n_pes, |transport| body(Communicator::new(transport)))
 }
 
-/// [`run`] for those who do more with the transport.
+/// [`run`] for callers that need the transport itself.
 pub(super) fn run_over<T: Send>(
     n_pes: usize,
     body: impl Fn(Arc<ThreadTransport>) -> Result<T> + Sync,
@@ -248,7 +251,7 @@ pub(super) fn run_over<T: Send>(
         };
         spawned.into_iter().enumerate().map(join).collect()
     });
-    // Those who waited for the first PE that failed know less than it does.
+    // Return the error of the PE that failed first: the PEs that waited for it know less.
     if results.iter().any(Result::is_err)
         && let Some((rank, problem)) = job.failure()
     {
@@ -264,7 +267,7 @@ fn run_one<T>(
     body: &impl Fn(Arc<ThreadTransport>) -> Result<T>,
 ) -> Result<T> {
     let rank = transport.rank;
-    // `transport` stays, so that a panic does not drop the last handle before its message is known.
+    // Keep `transport`, so that a panic does not drop the last handle before its message is known.
     let handle = transport.clone();
     let result =
         catch_unwind(AssertUnwindSafe(|| body(handle))).unwrap_or_else(|panic| Err(panicked(rank, &*panic)));
