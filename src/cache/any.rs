@@ -1,4 +1,4 @@
-//! A cache of features whatever their type.
+//! A cache of features of any dense type.
 
 use half::{bf16, f16};
 
@@ -33,8 +33,9 @@ macro_rules! dispatch {
 }
 
 impl AnyFeatureCache {
-    /// An empty cache of `capacity` rows of `features`, whose memory it shares. Errors: as of [`FeatureCache::new`];
-    /// the features are sparse, or there are none.
+    /// An empty cache of `capacity` rows of `features`, whose memory it shares.
+    ///
+    /// Errors: those of [`FeatureCache::new`]; the features are sparse, or there are none.
     pub fn new(policy: Policy, capacity: usize, features: &Features) -> Result<Self> {
         let refused = |value| Error::invalid("features to cache", value, "dense features: f32, f16 or bf16");
         Ok(match features {
@@ -49,6 +50,8 @@ impl AnyFeatureCache {
     }
 
     /// `[ids.len(), dim]`: the rows of `ids`, widened, and the counts of this call; see [`FeatureCache::gather`].
+    ///
+    /// Errors: an id is not a row of the features, there are more than 2^32 - 1 ids, or memory is short.
     pub fn gather<S: Scalar>(&mut self, device: &Cpu<S>, ids: &[u32]) -> Result<(Tensor<Cpu<S>>, Counts)> {
         let dim = dispatch!(self, cache => cache.table().dim());
         let mut rows = Tensor::allocate(device, ids.len(), dim)?;
@@ -62,7 +65,7 @@ impl AnyFeatureCache {
         dispatch!(self, cache => cache.directory())
     }
 
-    /// Counts begin again at 0; what is cached stays.
+    /// Sets the counts to 0; cached rows stay.
     pub fn reset_counts(&mut self) {
         dispatch!(self, cache => cache.reset_counts());
     }

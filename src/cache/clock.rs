@@ -1,11 +1,11 @@
 //! CLOCK, or second chance: F. J. Corbató, *A paging experiment with the Multics system* (1968).
 //!
-//! The reference bit is that of paging hardware: set by every access, by the one that loads the row too. (The FIFO with
+//! The reference bit works as in paging hardware: every access sets it, also the one that loads the row. (The FIFO with
 //! reinsertion that later papers call CLOCK loads rows with a clear bit.)
 
 use super::replacement::{Evicted, Replace};
 
-/// The slots in a ring, which is in order of insertion as seen from the hand.
+/// The slots in a ring. From the hand on, they are in order of insertion.
 #[derive(Clone)]
 pub(super) struct Clock {
     referenced: Vec<bool>,
@@ -48,7 +48,7 @@ impl Replace for Clock {
     }
 
     fn clear(&mut self) {
-        // Bits are set anew when slots are filled.
+        // Bits are set when slots are filled.
         self.hand = 0;
     }
 }

@@ -1,4 +1,4 @@
-//! How often a cache had what was asked for.
+//! Hits and misses of a cache.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
@@ -39,7 +39,7 @@ impl AddAssign for Counts {
     }
 }
 
-/// What came since an earlier time. Wraps if it was later.
+/// The counts since an `earlier` time. Wraps if it was later.
 impl Sub for Counts {
     type Output = Counts;
     fn sub(self, earlier: Counts) -> Counts {

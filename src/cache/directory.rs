@@ -8,12 +8,12 @@ use super::policy::Policy;
 use super::replacement::{Evicted, Replace, Replacement};
 use crate::error::{Error, Result};
 
-/// What became of an access.
+/// The outcome of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The id is in this slot.
     Hit(u32),
-    /// It was in none.
+    /// The id was in no slot.
     Miss {
         /// The slot that it is in from now on; `None` if the cache has no slots.
         slot: Option<u32>,
@@ -28,19 +28,19 @@ const MAX_SLOTS: usize = 1 << 30;
 /// A replacement policy over slots that hold vertex ids, without data. Counts hits and misses.
 ///
 /// Every access takes O(1) (amortised, as [`Policy`] says), and nothing is allocated after construction. Memory is 12
-/// bytes a slot (CLOCK: 5, SIEVE: 13, S3-FIFO: 28) and 4 a vertex; if the number of vertices is unknown or above 2^28,
-/// 16 to 32 a slot (S3-FIFO: 30 to 61) instead of the latter.
+/// bytes per slot (CLOCK: 5, SIEVE: 13, S3-FIFO: 28) and 4 per vertex; if the number of vertices is unknown or above
+/// 2^28, 16 to 32 per slot (S3-FIFO: 30 to 61) instead of the 4 per vertex.
 #[derive(Clone)]
 pub struct Directory {
     policy: Policy,
     replacement: Replacement,
     index: Index,
-    /// `[n_slots + n_ghosts]`: the id in each slot, then those that are remembered; [`NONE`] where there is none.
+    /// `[n_slots + n_ghosts]`: the id in each slot, then the ids that ghosts remember; [`NONE`] where there is none.
     ids: Vec<u32>,
     n_slots: u32,
     /// The first `n_used` slots hold an id.
     n_used: u32,
-    /// Ids are below it.
+    /// Ids are below this number.
     n_ids: usize,
     counts: Counts,
 }
@@ -48,8 +48,9 @@ pub struct Directory {
 impl Directory {
     /// An empty cache of `capacity` rows, for ids below `n_vertices` (below 2^32 - 1 if that is `None`).
     ///
-    /// With 0 rows everything misses and nothing is kept. No more slots are made than there are vertices. Errors: more
-    /// than 2^30 slots, more than 2^32 - 1 vertices.
+    /// With 0 rows every access misses and nothing is kept. There are no more slots than vertices.
+    ///
+    /// Errors: more than 2^30 slots, or more than 2^32 - 1 vertices.
     pub fn new(policy: Policy, capacity: usize, n_vertices: Option<usize>) -> Result<Self> {
         let n_ids = n_vertices.unwrap_or(NONE as usize);
         if n_ids > NONE as usize {
@@ -77,8 +78,9 @@ impl Directory {
         })
     }
 
-    /// Asks for `id`; if it is not there, it is put there. An id that is too large is
-    /// [`Error::IndexOutOfRange`], and counts as nothing.
+    /// Looks up `id`; on a miss, puts it into a slot.
+    ///
+    /// Errors: `id` is not below the number of vertices; this counts neither as a hit nor as a miss.
     #[inline]
     pub fn access(&mut self, id: u32) -> Result<Access> {
         if id as usize >= self.n_ids {
@@ -87,8 +89,9 @@ impl Directory {
         Ok(self.access_in_range(id))
     }
 
-    /// Asks for all of `ids`, one after the other; returns the counts of this call. If one of them is too large:
-    /// [`Error::IndexOutOfRange`], and nothing has changed.
+    /// Accesses all of `ids`, one after the other; returns the counts of this call.
+    ///
+    /// Errors: an id is not below the number of vertices; nothing has changed then.
     pub fn access_all(&mut self, ids: &[u32]) -> Result<Counts> {
         self.check(ids)?;
         let before = self.counts;
@@ -128,7 +131,7 @@ impl Directory {
         self.load(id, node)
     }
 
-    /// Puts `id`, which may be remembered by a ghost, into a slot.
+    /// Puts `id`, which `ghost` may remember, into a slot.
     fn load(&mut self, id: u32, ghost: Option<u32>) -> Access {
         if self.n_slots == 0 {
             return Access::Miss { slot: None, evicted: None };
@@ -150,7 +153,7 @@ impl Directory {
         Access::Miss { slot: Some(slot), evicted }
     }
 
-    /// Frees a slot; the id that was there may be remembered.
+    /// Frees a slot; a ghost may remember its id. Returns the slot and the id.
     fn evict(&mut self) -> (u32, u32) {
         let Evicted { slot, ghost } = self.replacement.evict();
         let id = self.ids[slot as usize];
@@ -167,7 +170,7 @@ impl Directory {
         (slot, id)
     }
 
-    /// The slot that `id` is in; this is no access.
+    /// The slot that `id` is in. Does not count as an access.
     pub fn slot(&self, id: u32) -> Option<u32> {
         if id as usize >= self.n_ids {
             return None;
@@ -185,7 +188,7 @@ impl Directory {
         self.counts
     }
 
-    /// Counts begin again at 0; what is cached stays.
+    /// Sets the counts to 0; cached ids stay.
     pub fn reset_counts(&mut self) {
         self.counts = Counts::default();
     }
@@ -205,7 +208,7 @@ impl Directory {
         self.policy
     }
 
-    /// Number of slots: the capacity asked for, at most the number of vertices.
+    /// Number of slots: the requested capacity, at most the number of vertices.
     pub fn n_slots(&self) -> usize {
         self.n_slots as usize
     }

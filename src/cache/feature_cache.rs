@@ -1,4 +1,4 @@
-//! Feature rows behind a directory.
+//! Cached feature rows, managed by a directory.
 
 use std::fmt;
 
@@ -14,28 +14,29 @@ use crate::error::{Error, Result};
 
 /// A cache of rows of a feature matrix, which may be mapped from a file: `[n_slots, dim]`, in the stored type.
 ///
-/// It keeps a clone of the matrix (the memory is shared), so that its rows are never those of another.
+/// It keeps a clone of the matrix (the memory is shared), so that its rows cannot come from another one.
 pub struct FeatureCache<E: FeatureElement> {
     table: Dense<E>,
     directory: Directory,
     /// `[n_slots, dim]`
     rows: Vec<E>,
-    /// Whether a slot's row is not the one of its id yet: set while a gather plans, cleared when the row is stored.
+    /// Whether a slot does not hold its id's row yet: set while a gather plans, cleared when the row is stored.
     awaited: Vec<bool>,
-    /// Rows read from the table before they go where they belong: few enough to stay in the processor's caches.
+    /// Rows read from the table at a time, before they are copied to the output and the slots: few enough to stay in
+    /// the processor's caches.
     rows_per_chunk: usize,
-    /// What a gather has to do. Kept for its memory.
+    /// What a gather has to do. Kept to reuse its memory.
     plan: Plan,
     chunk: Chunk<E>,
 }
 
-/// Bytes that each thread reads between two waits for the others: within its second-level cache, with what it writes.
+/// Bytes that each thread reads between two waits for the others: they fit its second-level cache, with what it writes.
 const CHUNK_BYTES: usize = 1 << 18;
 
 impl<E: FeatureElement> FeatureCache<E> {
-    /// An empty cache of `capacity` rows of `table`; no more slots than it has rows.
+    /// An empty cache of `capacity` rows of `table`, or of all its rows if there are fewer.
     ///
-    /// Errors: as of [`Directory::new`]; the memory for the rows, `n_slots * dim` elements, cannot be had.
+    /// Errors: those of [`Directory::new`], or no memory for `n_slots * dim` elements.
     pub fn new(policy: Policy, capacity: usize, table: Dense<E>) -> Result<Self> {
         let directory = Directory::new(policy, capacity, Some(table.n_rows()))?;
         let (n_slots, dim) = (directory.n_slots(), table.dim());
@@ -69,9 +70,9 @@ impl<E: FeatureElement> FeatureCache<E> {
     /// `out[i, :] = table[ids[i], :]`, widened: exactly what [`Gather`](crate::device::Gather) gives, whatever is
     /// cached.
     ///
-    /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Rows that are cached are
-    /// copied from there; the others are read from the table once each, in ascending order of id, and stored where they
-    /// are still in the cache at the end. Returns the counts of this call: those of asking for one id after the other.
+    /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Cached rows are copied from
+    /// the cache; the others are read from the table once each, in ascending order of id, and stored if they are still
+    /// in the cache at the end. Returns the counts of this call: the same as if the ids were accessed one by one.
     /// Copies run on rayon's current thread pool. O(ids.len() * (dim + log ids.len())).
     ///
     /// Errors, before anything has changed: an id is not a row of the table; `out` has the wrong shape; more than
@@ -86,7 +87,7 @@ impl<E: FeatureElement> FeatureCache<E> {
         self.directory.check(ids)?;
         let counts = self.plan(ids);
         let out = out.data;
-        // Before anything is stored: a slot that is hit may be given up later in the same call.
+        // Before anything is stored: a slot that is hit may be evicted later in the same call.
         copy_rows(&self.rows, &self.plan.hits, out, dim, widen_row::<E, S>);
         self.read(out);
         for &slot in &self.plan.filled {
@@ -95,7 +96,7 @@ impl<E: FeatureElement> FeatureCache<E> {
         Ok(counts)
     }
 
-    /// Asks the directory for all of `ids`, and notes what is to be copied.
+    /// Accesses all of `ids` in the directory, and plans what to copy.
     fn plan(&mut self, ids: &[u32]) -> Counts {
         let FeatureCache { directory, awaited, plan, .. } = self;
         plan.clear();
@@ -113,14 +114,14 @@ impl<E: FeatureElement> FeatureCache<E> {
                 }
             }
         }
-        // A slot that was given away several times keeps the last row.
+        // A slot that was filled several times keeps the last row.
         plan.stores.extend(plan.filled.iter().map(|&slot| pair(directory.ids()[slot as usize], slot)));
         plan.reads.par_sort_unstable();
         plan.stores.par_sort_unstable();
         directory.counts() - before
     }
 
-    /// Reads what the plan says, to `out` and to the slots.
+    /// Reads the planned rows, to `out` and to the slots.
     fn read<S: Scalar>(&mut self, out: &mut [S]) {
         let FeatureCache { table, rows, rows_per_chunk, plan, chunk, .. } = self;
         let dim = table.dim();
@@ -137,7 +138,7 @@ impl<E: FeatureElement> FeatureCache<E> {
         }
     }
 
-    /// The matrix whose rows it caches.
+    /// The matrix whose rows are cached.
     pub fn table(&self) -> &Dense<E> {
         &self.table
     }
@@ -147,7 +148,7 @@ impl<E: FeatureElement> FeatureCache<E> {
         &self.directory
     }
 
-    /// Counts begin again at 0; what is cached stays.
+    /// Sets the counts to 0; cached rows stay.
     pub fn reset_counts(&mut self) {
         self.directory.reset_counts();
     }
@@ -163,7 +164,7 @@ fn copy_row<E: FeatureElement>(row: &[E], out: &mut [E]) {
     out.copy_from_slice(row);
 }
 
-/// `id` and a place, in one word: ordered by id, then by place.
+/// `id` and a position in one word, so that words sort by id, then by position.
 fn pair(id: u32, place: u32) -> u64 {
     u64::from(id) << 32 | u64::from(place)
 }
@@ -175,13 +176,13 @@ fn unpair(pair: u64) -> (u32, u32) {
 /// What a gather has to do.
 #[derive(Default)]
 struct Plan {
-    /// From slots to rows of the output.
+    /// Copies from slots to rows of the output.
     hits: Vec<RowCopy>,
-    /// Ids to read, and rows of the output.
+    /// Pairs: an id to read, and its row of the output.
     reads: Vec<u64>,
     /// Slots that were filled, each once.
     filled: Vec<u32>,
-    /// Their ids, all of which are in `reads`, and they.
+    /// Pairs: a filled slot's id, which is also in `reads`, and the slot.
     stores: Vec<u64>,
 }
 
@@ -198,11 +199,11 @@ impl Plan {
 struct Chunk<E> {
     /// `[rows_per_chunk, dim]`
     rows: Vec<E>,
-    /// From the table to `rows`.
+    /// Copies from the table to `rows`.
     reads: Vec<RowCopy>,
-    /// From `rows` to the output.
+    /// Copies from `rows` to the output.
     outputs: Vec<RowCopy>,
-    /// From `rows` to slots.
+    /// Copies from `rows` to slots.
     stores: Vec<RowCopy>,
 }
 
@@ -213,7 +214,7 @@ impl<E> Default for Chunk<E> {
 }
 
 impl<E> Chunk<E> {
-    /// Takes the first `n_rows` ids of `reads`, and as far as `stores`; returns what is left of both.
+    /// Takes the first `n_rows` ids of `reads`, and their `stores`; returns what is left of both.
     fn take<'a>(&mut self, reads: &'a [u64], stores: &'a [u64], n_rows: usize) -> (&'a [u64], &'a [u64]) {
         self.reads.clear();
         self.outputs.clear();
@@ -227,7 +228,7 @@ impl<E> Chunk<E> {
                 }
                 let place = self.reads.len() as u32;
                 self.reads.push(RowCopy { to: place, from: id });
-                // An id is in one slot at most.
+                // Each id is in at most one slot.
                 if let Some((_, slot)) = stores.get(n_stores).map(|&s| unpair(s)).filter(|s| s.0 == id) {
                     self.stores.push(RowCopy { to: slot, from: place });
                     n_stores += 1;

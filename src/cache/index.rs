@@ -1,4 +1,4 @@
-//! From ids to where they are.
+//! A map from ids to nodes: slots and ghosts.
 
 /// No id, and no node.
 pub(super) const NONE: u32 = u32::MAX;
@@ -8,7 +8,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum Index {
     /// The node of each id, or [`NONE`].
     Array(Vec<u32>),
-    /// For ids that an array would be too long for.
+    /// For ranges of ids that are too long for an array.
     Table(Table),
 }
 
@@ -16,7 +16,7 @@ pub(super) enum Index {
 const MAX_ARRAY: usize = 1 << 28;
 
 impl Index {
-    /// For ids below `limit`, of which at most `n_nodes` are in the map at once.
+    /// An empty map for ids below `limit`, at most `n_nodes` of them at once.
     pub(super) fn new(limit: usize, n_nodes: usize) -> Self {
         if limit <= MAX_ARRAY { Index::Array(vec![NONE; limit]) } else { Index::Table(Table::new(n_nodes)) }
     }
@@ -38,7 +38,7 @@ impl Index {
         }
     }
 
-    /// `id` need not be there.
+    /// Removes `id`, if it is in the map.
     #[inline]
     pub(super) fn remove(&mut self, id: u32) {
         match self {
@@ -51,7 +51,7 @@ impl Index {
 /// A hash table with linear probing, at most half full.
 #[derive(Clone)]
 pub(super) struct Table {
-    /// A power of two of them.
+    /// Their number is a power of two.
     entries: Vec<Entry>,
 }
 
@@ -102,7 +102,7 @@ impl Table {
         self.entries[place] = Entry { id, node };
     }
 
-    /// Later entries move up rather than that a mark is left: the table never fills with marks.
+    /// Moves later entries up instead of leaving a deletion mark, so that the table never fills with marks.
     #[inline]
     fn remove(&mut self, id: u32) {
         let mask = self.mask();
@@ -115,7 +115,7 @@ impl Table {
                 break;
             }
             let home = hash(entry.id) & mask;
-            // It may stand anywhere from its home on, without a gap between.
+            // An entry may stand anywhere after its home, without a gap between.
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
                 self.entries[hole] = entry;
                 hole = next;

@@ -1,4 +1,4 @@
-//! The least recently used row is given up.
+//! LRU: evicts the least recently used row.
 
 use super::queues::Queues;
 use super::replacement::{Evicted, Replace};

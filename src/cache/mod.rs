@@ -1,10 +1,9 @@
 //! A processing element's cache of feature rows, for minibatch training.
 //!
-//! A [`Directory`] decides which vertices' rows are kept, by one [`Policy`], and counts hits and misses exactly; it
-//! holds no data, so a study that only counts can run it alone. A [`FeatureCache`] is a directory with the rows, in the
-//! type that they are stored in; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense
-//! type. Cooperative minibatching (Balın et al., TMLR 2025) counts capacity in rows and replaces the least recently
-//! used.
+//! A [`Directory`] decides by a [`Policy`] which vertices' rows are kept, and counts hits and misses exactly. It holds
+//! no data, so a study that only counts can use it alone. A [`FeatureCache`] is a directory with the rows, in their
+//! stored type; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense type. Cooperative
+//! minibatching (Balın et al., TMLR 2025) counts capacity in rows and replaces the least recently used.
 //!
 //! ```
 //! use cohop::cache::{Access, Counts, Directory, Policy};

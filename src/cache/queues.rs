@@ -4,7 +4,7 @@
 /// the middle. Each operation is O(1).
 #[derive(Clone)]
 pub(super) struct Queues {
-    /// Of the nodes, then of one head a queue, which stands between its newest and its oldest node.
+    /// The nodes' links, then one head per queue, which stands between its newest and its oldest node.
     links: Vec<Link>,
     n_nodes: u32,
 }
@@ -16,7 +16,7 @@ struct Link {
 }
 
 impl Queues {
-    /// Empty queues. `n_nodes + n_queues` fits a `u32`.
+    /// Empty queues. `n_nodes + n_queues` must fit a `u32`.
     pub(super) fn new(n_nodes: u32, n_queues: u32) -> Self {
         let links = (0..n_nodes + n_queues).map(|i| Link { newer: i, older: i }).collect();
         Queues { links, n_nodes }

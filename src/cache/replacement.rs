@@ -1,4 +1,4 @@
-//! What the directory asks of a policy.
+//! What the directory needs from a policy.
 
 use super::clock::Clock;
 use super::lru::Lru;
@@ -6,24 +6,24 @@ use super::policy::Policy;
 use super::s3_fifo::S3Fifo;
 use super::sieve::Sieve;
 
-/// A slot that was given up.
+/// A slot that was evicted.
 pub(super) struct Evicted {
     pub(super) slot: u32,
-    /// The ghost that now remembers the slot's id; whom it remembered before is forgotten.
+    /// The ghost that now remembers the slot's id; the id that it remembered before is forgotten.
     pub(super) ghost: Option<u32>,
 }
 
-/// A policy over slots. Ids are the directory's business.
+/// A policy over slots. The directory handles ids.
 pub(super) trait Replace {
     /// `slot` was hit.
     fn hit(&mut self, slot: u32);
-    /// Gives up a slot. Called only when all slots are used.
+    /// Evicts a slot. Called only when all slots are used.
     fn evict(&mut self) -> Evicted;
-    /// `slot` was filled, with an id that was remembered by a ghost if `returns`.
+    /// `slot` was filled; `returns`: with an id that a ghost remembered.
     fn insert(&mut self, slot: u32, returns: bool);
-    /// The id that `ghost` remembers was asked for.
+    /// The id that `ghost` remembers was accessed.
     fn recall(&mut self, _ghost: u32) {}
-    /// All slots are unused, and nothing is remembered.
+    /// Makes all slots unused, and forgets all ids.
     fn clear(&mut self);
 }
 
@@ -46,7 +46,7 @@ impl Replacement {
         }
     }
 
-    /// Ghosts are the nodes that follow the slots.
+    /// Number of ghosts: the nodes that follow the slots.
     pub(super) fn n_ghosts(&self) -> u32 {
         if let Replacement::S3Fifo(policy) = self { policy.n_ghosts() } else { 0 }
     }

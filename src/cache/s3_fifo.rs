@@ -1,6 +1,6 @@
 //! S3-FIFO: J. Yang et al., *FIFO queues are all you need for cache eviction* (SOSP 2023).
 //!
-//! What exactly is followed, and the constants, are in the docs of [`Policy::S3Fifo`](super::Policy::S3Fifo).
+//! [`Policy::S3Fifo`](super::Policy::S3Fifo) documents which version this follows, and the constants.
 
 use super::queues::Queues;
 use super::replacement::{Evicted, Replace};
@@ -9,7 +9,7 @@ const SMALL: u32 = 0;
 const MAIN: u32 = 1;
 const GHOST: u32 = 2;
 
-/// The small queue's share is one in so many slots.
+/// The small queue gets one in this many slots.
 const SMALL_SHARE: u32 = 10;
 /// Hits are counted up to this many.
 const MAX_FREQUENCY: u8 = 3;
@@ -20,13 +20,13 @@ const MOVE_FREQUENCY: u8 = 2;
 #[derive(Clone)]
 pub(super) struct S3Fifo {
     queues: Queues,
-    /// Hits of each slot since it was filled, moved or passed over.
+    /// Hits of each slot since it was filled or moved, less one for each time that eviction passed it over.
     frequency: Vec<u8>,
     n_small: u32,
     n_main: u32,
     /// Slots that the main queue should hold at most, and the number of ghosts.
     main_share: u32,
-    /// Ghosts that remember nobody.
+    /// Ghosts that remember no id.
     free_ghosts: Vec<u32>,
 }
 
@@ -53,14 +53,14 @@ impl S3Fifo {
         self.n_main += 1;
     }
 
-    /// The oldest of `queue`, which it leaves; an empty queue has none.
+    /// Removes the oldest node of `queue`; `None` if it is empty.
     fn pop(&mut self, queue: u32) -> Option<u32> {
         let node = self.queues.oldest(queue)?;
         self.queues.remove(node);
         Some(node)
     }
 
-    /// A slot of the small queue; `None` if all of them moved to the main one.
+    /// Evicts a slot of the small queue; `None` if all of them moved to the main queue.
     fn evict_small(&mut self) -> Option<Evicted> {
         while let Some(slot) = self.pop(SMALL) {
             self.n_small -= 1;
@@ -77,7 +77,7 @@ impl S3Fifo {
         None
     }
 
-    /// A slot of the main queue; `None` if it is empty.
+    /// Evicts a slot of the main queue; `None` if it is empty.
     fn evict_main(&mut self) -> Option<Evicted> {
         while let Some(slot) = self.pop(MAIN) {
             let frequency = &mut self.frequency[slot as usize];
