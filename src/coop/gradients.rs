@@ -1,4 +1,4 @@
-//! Sums of gradients over processing elements: after them, every PE takes the same optimiser step.
+//! Sums of gradients over processing elements, so that every PE takes the same optimiser step.
 
 use super::Peers;
 use crate::comm::Stage;
@@ -10,7 +10,9 @@ use crate::tensor::Tensor;
 /// Each parameter's gradient, added up over all PEs in rank order: the same bits everywhere. Collective; all PEs have
 /// gradients of the same parameters.
 ///
-/// All dense gradients travel as one vector. Of a row-sparse one the rows travel, with their numbers.
+/// All dense gradients are sent as one vector. Of a row-sparse gradient only its rows are sent, with their numbers.
+///
+/// Errors: those of communication and of the device.
 pub fn sum_gradients<D: Device>(
     device: &D,
     peers: &Peers<D>,
@@ -51,7 +53,7 @@ pub fn sum_gradients<D: Device>(
     Ok(Gradients::of_parameters(sums))
 }
 
-/// The sum of row-sparse gradients; rows that several PEs have are added in rank order.
+/// The sum of row-sparse gradients over PEs; rows that several PEs have are added in rank order.
 fn sum_rows<D: Device>(device: &D, peers: &Peers<D>, rows: &RowGradient<D>) -> Result<RowGradient<D>> {
     let communicator = peers.communicator();
     let (index, _) = communicator.all_gather_v(Stage::Parameter, &device.download(rows.index())?)?;

@@ -1,4 +1,4 @@
-//! The processing elements (PEs) that train one model: what they add up and tell each other in a step.
+//! The processing elements (PEs) that train one model, and what they add up and exchange in a step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::tape::{BatchStatistics, Gradients, Tape};
 use crate::tensor::Tensor;
 
-/// One PE's place among those that train one model; or that of one which trains alone, for which everything here costs
-/// nothing. Cloning shares it.
+/// One PE's place among those that train one model; or a PE that trains alone, for which everything here costs nothing.
+/// Cloning shares it.
 ///
 /// In both parallel modes the loss is the mean over the whole batch, and gradients are added up over PEs, so that
 /// parameters stay the same everywhere.
@@ -25,18 +25,19 @@ struct Members<D: Device> {
     mode: Mode,
     /// For training steps.
     peers: Peers<D>,
-    /// For preparing batches, which runs beside training.
+    /// For preparing batches, which runs concurrently with training.
     preparing: Communicator,
 }
 
 impl<D: Device> Group<D> {
-    /// One PE.
+    /// One PE that trains alone.
     pub fn alone() -> Self {
         Group { members: None }
     }
 
-    /// This PE's place among those of `communicator`. Collective: all call it at the same time. Errors: serial mode
-    /// with several PEs, a communicator that cannot be duplicated.
+    /// This PE's place among those of `communicator`. Collective: all PEs call it at the same time.
+    ///
+    /// Errors: `mode` is serial, or `communicator` cannot be duplicated.
     pub fn new(device: &D, mode: Mode, communicator: Communicator) -> Result<Self> {
         if mode == Mode::Serial {
             let n_pes = format!("serial with {} processing elements", communicator.size());
@@ -62,17 +63,21 @@ impl<D: Device> Group<D> {
         self.members.as_ref().map_or(1, |members| members.preparing.size())
     }
 
-    /// How steps reach the other PEs. Errors: a PE that is alone.
+    /// The other PEs, for training steps.
+    ///
+    /// Errors: this PE is alone.
     pub fn peers(&self) -> Result<&Peers<D>> {
         self.members.as_ref().map(|members| &members.peers).ok_or_else(alone)
     }
 
-    /// What those that prepare batches talk by. Errors: a PE that is alone.
+    /// The communicator for preparing batches.
+    ///
+    /// Errors: this PE is alone.
     pub fn preparing(&self) -> Result<&Communicator> {
         self.members.as_ref().map(|members| &members.preparing).ok_or_else(alone)
     }
 
-    /// A training tape; where PEs cooperate, batch norms on it take the statistics of all of them.
+    /// A training tape; if PEs cooperate, batch norms on it take statistics over all PEs.
     pub fn tape(&self, device: &D, seed: u64) -> Tape<D> {
         let tape = Tape::training(device, seed);
         match &self.members {
@@ -91,7 +96,9 @@ impl<D: Device> Group<D> {
         }
     }
 
-    /// Adds up counts over all PEs. Collective. Errors: those of communication.
+    /// Adds up counts over all PEs. Collective.
+    ///
+    /// Errors: those of communication.
     pub fn sum<const N: usize>(&self, mut counts: [u64; N]) -> Result<[u64; N]> {
         if let Some(members) = &self.members {
             members.peers.communicator().all_reduce_sum(Stage::Other, Sum::U64(&mut counts))?;
@@ -99,7 +106,9 @@ impl<D: Device> Group<D> {
         Ok(counts)
     }
 
-    /// Adds up a number over all PEs, in rank order. Collective. Errors: those of communication.
+    /// Adds up a number over all PEs, in rank order. Collective.
+    ///
+    /// Errors: those of communication.
     pub fn sum_loss(&self, loss: f64) -> Result<f64> {
         let mut loss = [loss];
         if let Some(members) = &self.members {
@@ -108,7 +117,9 @@ impl<D: Device> Group<D> {
         Ok(loss[0])
     }
 
-    /// Each parameter's gradient, added up over all PEs. Collective. Errors: those of communication.
+    /// Each parameter's gradient, added up over all PEs. Collective.
+    ///
+    /// Errors: those of communication.
     pub fn sum_gradients(&self, device: &D, gradients: Gradients<D>) -> Result<Gradients<D>> {
         match &self.members {
             Some(members) => sum_gradients(device, &members.peers, &gradients),
@@ -116,9 +127,11 @@ impl<D: Device> Group<D> {
         }
     }
 
-    /// The statistics that batch norms took. Those of batches of their own are averaged over PEs, so that running
-    /// averages stay the same everywhere; those of one batch together are the same already. Collective. Errors: those
-    /// of communication.
+    /// The statistics that batch norms took, the same on all PEs. If each PE has its own batch, they are averaged over
+    /// PEs, so that running averages stay the same everywhere; if all share one batch, they are the same already.
+    /// Collective.
+    ///
+    /// Errors: those of communication.
     pub fn share_statistics(
         &self,
         device: &D,
@@ -140,9 +153,11 @@ impl<D: Device> Group<D> {
         statistics.into_iter().map(averaged).collect()
     }
 
-    /// Rows `[ids.len(), cols]` that each PE has for some of `vertices`, for all of them, in their order; the last PE
-    /// that has a row counts. A PE that is alone has all of them, in order. Collective. Errors: a vertex that no PE has
-    /// a row for, and those of communication.
+    /// Each PE has `rows: [ids.len(), cols]` for the vertices `ids`. Returns `[vertices.len(), cols]`: the rows of all
+    /// `vertices`, in their order; if several PEs have a row, the last one counts. A PE that is alone must have all of
+    /// them, in order. Collective.
+    ///
+    /// Errors: a vertex that no PE has a row for, and those of communication.
     pub fn gather_rows(
         &self,
         vertices: &[u32],
@@ -166,7 +181,9 @@ impl<D: Device> Group<D> {
         Ok(out)
     }
 
-    /// Bytes sent to other PEs since the last time, by all PEs, and the seconds that this one spent on it. Collective.
+    /// Bytes that all PEs have sent to others for training steps since the last call, and the seconds that this PE
+    /// spent on it. Collective.
+    ///
     /// Errors: those of communication.
     pub fn take_exchanged(&self) -> Result<(u64, f64)> {
         let Some(members) = &self.members else { return Ok((0, 0.0)) };

@@ -4,8 +4,31 @@
 //!
 //! Each vertex has an owner ([`Partition`](crate::graph::Partition)), which holds its in-edges, its features and its
 //! label ([`Shard`](crate::graph::Shard)) and computes its activations. [`CooperativeSampler`] makes, for every layer,
-//! a block whose destinations the PE owns, and an [`ExchangePlan`] by which the sources' rows come from their owners.
-//! Layers know nothing of it: between two of them stands [`exchange`].
+//! a block whose destinations the PE owns, and an [`ExchangePlan`] that brings the sources' rows from their owners.
+//! Layers know nothing of this: [`exchange`] runs between two of them.
+//!
+//! ```
+//! # fn main() -> cohop::Result<()> {
+//! use std::sync::Arc;
+//!
+//! use cohop::comm::threads;
+//! use cohop::coop::CooperativeSampler;
+//! use cohop::device::Cpu;
+//! use cohop::graph::{Partition, PartitionMethod, Rmat, Shard};
+//! use cohop::sample::SamplerConfig;
+//!
+//! let graph = Rmat::graph500(8, 8, 1).generate()?;
+//! let partition = Arc::new(Partition::new(PartitionMethod::Random, graph.n_vertices(), 2, 1)?);
+//! let n_owned = threads::run(2, |communicator| {
+//!     let shard = Arc::new(Shard::new(&graph, &partition, communicator.rank())?);
+//!     let (cpu, config) = (Cpu::<f32>::new(), SamplerConfig::default());
+//!     let sampler = CooperativeSampler::new(cpu, shard, communicator, config, false)?;
+//!     Ok(sampler.sample(&[0, 1, 2, 3], 0)?.seeds.len()) // the seeds that this PE owns
+//! })?;
+//! assert_eq!(n_owned.iter().sum::<usize>(), 4);
+//! # Ok(())
+//! # }
+//! ```
 
 mod gradients;
 mod group;

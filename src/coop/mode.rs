@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 pub enum Mode {
     /// One PE trains alone.
     Serial,
-    /// Each PE has a minibatch of its own, of its share of the seeds.
+    /// Each PE trains on its own minibatch, of its share of the seeds.
     Independent,
     /// All PEs process one minibatch together.
     Cooperative,

@@ -1,5 +1,5 @@
-//! How rows travel between the processing elements that own them and those that need them, and the tape op that moves
-//! them (Cooperative Minibatching §3; DESIGN §7).
+//! How rows move between the processing elements that own them and those that need them, and the tape operation that
+//! moves them (Cooperative Minibatching §3).
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::error::{Error, Result, check_length};
 use crate::tape::{BackwardStep, Op, RowPeers, Tape, Var};
 use crate::tensor::Tensor;
 
-/// A processing element's means of exchange.
+/// How a processing element exchanges tensors with the others.
 #[derive(Clone, Debug)]
 pub struct Peers<D: Device> {
     communicator: Communicator,
-    /// What is received lands in its memory.
+    /// Allocates the memory for received rows.
     host: Cpu<D::Scalar>,
 }
 
@@ -33,7 +33,7 @@ impl<D: Device> Peers<D> {
         &self.host
     }
 
-    /// Sends `counts[q]` rows of `x`, which follow each other, to each PE `q`, and receives rows from each.
+    /// Sends to each PE `q` its `counts[q]` rows of `x`, in rank order, and receives `receive_counts[q]` rows from it.
     fn exchange(
         &self,
         device: &D,
@@ -59,7 +59,9 @@ impl<D: Device> Peers<D> {
         Tensor::from_buffer(device.adopt(received)?, n_rows, cols)
     }
 
-    /// Adds up `x` over all PEs, in rank order: the same bits everywhere.
+    /// Adds up `x` over all PEs, in rank order: the same bits everywhere. Collective.
+    ///
+    /// Errors: those of communication and of the device.
     pub fn all_reduce(&self, device: &D, stage: Stage, x: &Tensor<D>) -> Result<Tensor<D>> {
         let mut sum = self.host.upload(&device.download(x.view())?)?;
         self.communicator.all_reduce_sum(stage, as_sum(&mut sum))?;
@@ -67,7 +69,7 @@ impl<D: Device> Peers<D> {
     }
 }
 
-/// What an all-reduce takes, of either scalar.
+/// The argument of an all-reduce, for either scalar type.
 fn as_sum<S: Scalar>(values: &mut [S]) -> Sum<'_> {
     match S::DTYPE {
         Dtype::F64 => Sum::F64(bytemuck::cast_slice_mut(values)),
@@ -87,8 +89,8 @@ impl<D: Device> RowPeers<D> for Peers<D> {
     }
 }
 
-/// Which of its rows a PE sends to whom, and where it puts what it receives. Made once for a layer; serves features,
-/// activations and, the other way, gradients.
+/// Which rows a PE sends to which others, and where it puts the rows that it receives. Made once per layer; used for
+/// features, activations and, in reverse, gradients.
 #[derive(Debug)]
 pub struct ExchangePlan<D: Device> {
     n_owned: usize,
@@ -96,15 +98,15 @@ pub struct ExchangePlan<D: Device> {
     send_rows: D::Buffer<u32>,
     send_counts: Vec<usize>,
     receive_counts: Vec<usize>,
-    /// `[n_needed]`: where each needed row stands among those received.
+    /// `[n_needed]`: the position of each needed row among those received.
     place: D::Buffer<u32>,
-    /// `[n_needed]`: the needed row that each received one is.
+    /// `[n_needed]`: which needed row each received row is.
     order: D::Buffer<u32>,
 }
 
 impl<S: Scalar> ExchangePlan<Cpu<S>> {
     /// The plan for a PE that owns `n_owned` rows, sends `send_counts[q]` of `send_rows` to each PE `q`, and receives
-    /// `receive_counts[q]` from it, of which the `i`-th of all is the row `order[i]` that it needs.
+    /// `receive_counts[q]` from it. The `i`-th received row is the needed row `order[i]`.
     pub(crate) fn new(
         cpu: &Cpu<S>,
         n_owned: usize,
@@ -123,7 +125,7 @@ impl<S: Scalar> ExchangePlan<Cpu<S>> {
         Ok(ExchangePlan { n_owned, send_rows, send_counts, receive_counts, place, order })
     }
 
-    /// A value of each needed row, from its owner's `owned: [n_owned]`.
+    /// The value of each needed row, from its owner's `owned: [n_owned]`.
     pub(crate) fn fetch_values<T: Element>(
         &self,
         communicator: &Communicator,
@@ -185,6 +187,8 @@ impl<S: Scalar> ExchangePlan<Cpu<S>> {
 
 impl<D: Device> ExchangePlan<D> {
     /// Moves a plan to `device` (on the CPU: the same memory).
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn from_host(device: &D, host: ExchangePlan<Cpu<D::Scalar>>) -> Result<Self> {
         Ok(ExchangePlan {
             n_owned: host.n_owned,
@@ -211,18 +215,22 @@ impl<D: Device> ExchangePlan<D> {
         self.n_needed() - self.receive_counts[rank]
     }
 
-    /// `[n_needed, cols]`: the rows that this PE needs, of what all PEs own; `owned: [n_owned, cols]`. Collective.
+    /// `[n_needed, cols]`: the rows that this PE needs, from all PEs' `owned: [n_owned, cols]`. Collective.
+    ///
+    /// Errors: `owned` does not have `n_owned` rows, and those of communication and of the device.
     pub fn fetch(&self, device: &D, peers: &Peers<D>, stage: Stage, owned: &Tensor<D>) -> Result<Tensor<D>> {
         check_length("owned rows", owned.rows(), self.n_owned)?;
         let sent = gather(device, owned, &self.send_rows)?;
         let received = peers.exchange(device, stage, &sent, &self.send_counts, &self.receive_counts)?;
-        // Its memory serves for what is returned.
+        // Free its memory, so that the result can use it.
         drop(sent);
         gather(device, &received, &self.place)
     }
 
-    /// `[n_owned, cols]`: for each row owned, the sum of what all PEs that needed it have for it, in rank order;
-    /// `needed: [n_needed, cols]`. The reverse of [`fetch`](ExchangePlan::fetch). Collective.
+    /// `[n_owned, cols]`: for each owned row, the sum of its rows in `needed: [n_needed, cols]` over all PEs that need
+    /// it, in rank order. The reverse of [`fetch`](ExchangePlan::fetch). Collective.
+    ///
+    /// Errors: `needed` does not have `n_needed` rows, and those of communication and of the device.
     pub fn give_back(
         &self,
         device: &D,
@@ -247,7 +255,7 @@ fn gather<D: Device>(device: &D, x: &Tensor<D>, index: &D::Buffer<u32>) -> Resul
     Ok(out)
 }
 
-/// `out = fetch(x)`; the gradient goes the other way, and owners add what arrives.
+/// `out = fetch(x)`; backward sends gradients the other way, and owners add them up.
 struct Exchange<D: Device> {
     plan: Arc<ExchangePlan<D>>,
     peers: Peers<D>,
@@ -269,7 +277,10 @@ impl<D: Device> Op<D> for Exchange<D> {
     }
 }
 
-/// Rows `[n_needed, dim]` that this PE needs, of all PEs' `x: [n_owned, dim]`. Collective, in the backward pass too.
+/// The rows `[n_needed, dim]` that this PE needs, from all PEs' `x: [n_owned, dim]`. Collective, also in the backward
+/// pass.
+///
+/// Errors: `x` does not have `n_owned` rows, and those of communication and of the device.
 pub fn exchange<D: Device>(
     tape: &Tape<D>,
     peers: &Peers<D>,

@@ -1,23 +1,23 @@
-//! What samplers ask the owners of vertices.
+//! Questions that samplers ask the owners of vertices.
 
 use crate::comm::{Communicator, Stage};
 use crate::device::Element;
 use crate::error::Result;
 use crate::graph::Partition;
 
-/// Values for vertices of any owner, which go to the owners, and answers on their way back.
+/// Sends values per vertex to the vertices' owners, and brings their answers back.
 pub(super) struct Question<'a> {
     communicator: &'a Communicator,
-    /// Positions in the list of vertices by owner, ascending within each.
+    /// Positions in the list of vertices, grouped by owner and ascending within each group.
     pub order: Vec<u32>,
-    /// `[n_pes]`: vertices that each owner is asked for.
+    /// `[n_pes]`: the number of vertices that this PE asks each owner about.
     pub counts: Vec<usize>,
-    /// `[n_pes]`: vertices that this PE is asked for by each.
+    /// `[n_pes]`: the number of vertices that each PE asks this one about.
     pub asked_counts: Vec<usize>,
 }
 
 impl<'a> Question<'a> {
-    /// Tells the owners of `vertices` for how many they will be asked. Collective.
+    /// Tells the owners of `vertices` how many values to expect. Collective.
     ///
     /// Errors: those of communication.
     pub(super) fn new(
@@ -41,8 +41,8 @@ impl<'a> Question<'a> {
         Ok(Question { communicator, order, counts, asked_counts })
     }
 
-    /// Sends one of `values` per vertex, in the order of the vertices, to its owner; returns what this PE is sent, by
-    /// the PE that asks. Collective.
+    /// Sends each vertex's entry of `values` to its owner. Returns the values that this PE receives, in order of the
+    /// PEs that sent them. Collective.
     ///
     /// Errors: those of communication.
     pub(super) fn send<T: Element>(&self, values: &[T]) -> Result<Vec<T>> {
@@ -50,7 +50,7 @@ impl<'a> Question<'a> {
         self.communicator.all_to_all_v_new(Stage::Sample, &sorted, &self.counts, &self.asked_counts)
     }
 
-    /// Sends one of `answers` for each value that this PE was sent, in that order, and puts those that it is sent into
+    /// Sends back one of `answers` per received value, in that order, and stores the answers that this PE receives in
     /// `out`, in the order of the vertices. Collective.
     ///
     /// Errors: those of communication.

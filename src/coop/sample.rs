@@ -19,15 +19,15 @@ use crate::sample::SamplerConfig;
 /// One processing element's part of a minibatch that all sample together.
 #[derive(Debug)]
 pub struct CooperativeBatch<S: Scalar> {
-    /// The seed vertices that this PE owns, each once, in order of first occurrence in the lists of PE 0, PE 1, …
+    /// The seed vertices that this PE owns, each once, in order of first occurrence in the seed lists of PE 0, PE 1, …
     pub seeds: Vec<u32>,
-    /// In model order. The destinations of each are owned by this PE; its sources by any.
+    /// In model order. This PE owns each block's destinations; any PE may own its sources.
     pub blocks: Vec<Arc<Block<Cpu<S>>>>,
     /// In model order: how each block's source rows come from their owners.
     pub plans: Vec<ExchangePlan<Cpu<S>>>,
-    /// How rows of the owners' `seeds`, such as predictions, come to who gave the seeds, in the order given.
+    /// Brings rows of the owners' `seeds`, such as predictions, to the PEs that gave the seeds, in the order given.
     pub seed_plan: ExchangePlan<Cpu<S>>,
-    /// Owned vertices whose input rows some PE needs: the rows that the first plan sends from.
+    /// Owned vertices whose input rows some PE needs: the first plan sends from these rows.
     pub input_vertices: Vec<u32>,
 }
 
@@ -44,7 +44,8 @@ pub struct CooperativeSampler<S: Scalar> {
 impl<S: Scalar> CooperativeSampler<S> {
     /// A sampler for the PE that holds `shard`; with `with_degrees` its blocks know their sources' in-degrees.
     ///
-    /// Errors: no layers; a shard of another PE, or of a partition for another number of PEs, than the communicator's.
+    /// Errors: `config` has no layers; `shard` is of another PE, or of a partition for another number of PEs, than
+    /// `communicator`.
     pub fn new(
         cpu: Cpu<S>,
         shard: Arc<Shard>,
@@ -64,14 +65,16 @@ impl<S: Scalar> CooperativeSampler<S> {
         Ok(CooperativeSampler { cpu, shard, communicator, config, with_degrees })
     }
 
-    /// What this PE holds of the graph.
+    /// This PE's part of the graph.
     pub fn shard(&self) -> &Arc<Shard> {
         &self.shard
     }
 
-    /// Samples minibatch number `batch` around the seeds of all PEs. Each gives some, of any owner; they go to their
-    /// owners, which take each once, whoever gave it and how often. The union over PEs of what is sampled is the block
-    /// that [`Sampler`](crate::sample::Sampler) would sample alone, vertex for vertex and edge for edge. Collective.
+    /// Samples minibatch number `batch` around the seeds of all PEs. Each PE gives some seeds, of any owner; the owners
+    /// take each seed once, however often it was given. The union of all PEs' samples is the block that a
+    /// [`Sampler`](crate::sample::Sampler) alone would sample, vertex for vertex and edge for edge. Collective.
+    ///
+    /// Errors: a seed is not below the number of vertices, and those of sampling and communication.
     pub fn sample(&self, seeds: &[u32], batch: u64) -> Result<CooperativeBatch<S>> {
         let n_vertices = self.shard.partition().n_vertices();
         if let Some(position) = seeds.iter().position(|&seed| seed as usize >= n_vertices) {
@@ -124,7 +127,7 @@ impl<S: Scalar> CooperativeSampler<S> {
         self.cpu.sample_in_edges(graph, dst, spec, variates, layer, &mut peers)
     }
 
-    /// Asks the owners of `sources` for their rows: each appends to its `owned` those that it did not have yet.
+    /// Plans to get the rows of `sources` from their owners; each owner appends to its `owned` those that are new.
     fn plan(
         &self,
         sources: &[u32],
@@ -151,7 +154,7 @@ impl<S: Scalar> CooperativeSampler<S> {
     }
 }
 
-/// Where a minibatch's owned vertices stand in the list of them.
+/// Positions of a minibatch's owned vertices in their list.
 struct RowOf<'a> {
     shard: &'a Shard,
     position: HashMap<u32, u32>,
@@ -162,7 +165,7 @@ impl<'a> RowOf<'a> {
         RowOf { shard, position: HashMap::new() }
     }
 
-    /// The position of `vertex`, which this PE owns, in `list`, to which it is appended if it is new.
+    /// The position of `vertex`, which this PE owns, in `list`. Appends it if it is new.
     fn position(&mut self, vertex: u32, list: &mut Vec<u32>) -> u32 {
         debug_assert!(self.shard.row_of(vertex).is_some());
         *self.position.entry(vertex).or_insert_with(|| {
@@ -172,7 +175,7 @@ impl<'a> RowOf<'a> {
     }
 }
 
-/// LABOR's probabilities, agreed on between PEs: a source's owner takes the largest that any PE has for it.
+/// LABOR's probabilities, agreed on between PEs: a source's owner takes the largest value that any PE has for it.
 struct LaborExchange<'a> {
     communicator: &'a Communicator,
     partition: &'a Partition,

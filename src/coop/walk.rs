@@ -1,4 +1,4 @@
-//! Random walks across processing elements: at each step the walkers ask the owners of where they are for the way on.
+//! Random walks across processing elements: at each step the owner of a walker's vertex draws the next vertex.
 
 use super::question::Question;
 use crate::comm::{Communicator, Stage, Sum};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::graph::Shard;
 use crate::rng::{Purpose, bounded, uniform};
 
-/// Walks of one layer; their draws are those of a PE that walks alone.
+/// Walks of one layer. They draw the same as on one PE alone.
 pub(super) struct Walks {
     pub walks: u32,
     pub length: u32,
@@ -15,7 +15,7 @@ pub(super) struct Walks {
     pub layer: u32,
 }
 
-/// The way on from a vertex without in-edges: none.
+/// The next vertex after one without in-edges: none.
 const NOWHERE: u32 = u32::MAX;
 
 impl Walks {
@@ -30,7 +30,7 @@ impl Walks {
         let step = Purpose::WalkStep.stream(self.layer);
         let edges = shard.in_edges();
         let mut visits = vec![Vec::new(); dst.len()];
-        // Place of the destination, number of the walk, where it is.
+        // Position of the destination in `dst`, number of the walk, current vertex.
         let mut walkers: Vec<(usize, u32, u32)> = Vec::new();
         for (place, &vertex) in dst.iter().enumerate() {
             walkers.extend((0..self.walks).map(|walk| (place, walk, vertex)));
