@@ -1,4 +1,4 @@
-//! From named arrays, in a folder or an archive, to a data set.
+//! Makes a data set of named arrays, in a folder or an archive.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, GraphBuilder};
 
-/// `meta.json`: what the arrays do not say themselves. All is optional.
+/// `meta.json`: what the arrays do not say themselves. Everything is optional.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Meta {
     /// Name of the data set; else that of the folder.
@@ -41,7 +41,7 @@ pub(super) trait Source {
     fn array(&mut self, name: &str) -> Result<Option<NpyArray>>;
 }
 
-/// Reads the first that exists of several names for the same thing.
+/// Reads an array that may have several names: the first that exists.
 fn find(source: &mut impl Source, names: &[&str]) -> Result<Option<NpyArray>> {
     for name in names {
         if let Some(array) = source.array(name)? {
@@ -72,7 +72,7 @@ pub(super) fn assemble(source: &mut impl Source, meta: Meta, options: &LoadOptio
     let n_classes = match (meta.n_classes, source.array("num_classes")?) {
         (Some(n), _) => n,
         (None, Some(array)) => array.scalar()? as usize,
-        // A label below -1 is left to the validation.
+        // Validation reports labels below -1.
         (None, None) => labels.iter().max().map_or(0, |&l| usize::try_from(i64::from(l) + 1).unwrap_or(0)),
     };
     let splits = splits(source, n)?;
@@ -140,7 +140,7 @@ fn graph(
     if let Some(array) = source.array("edges")? {
         let count = require(source, &["num_nodes"], " (edges needs it)")?;
         let n_vertices = count.scalar()?;
-        // Before memory is allocated by a number that may be damaged.
+        // Check before allocating memory: the number may be damaged.
         if let Some(n_labels) = n_labels.filter(|&n| n as u64 != n_vertices) {
             return Err(count.error(format!("is {n_vertices}, but there are {n_labels} labels")));
         }

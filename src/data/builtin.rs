@@ -1,4 +1,4 @@
-//! The built-in data set `sbm`, whose Bayes rates are known.
+//! The built-in data set `sbm`, which has known Bayes rates.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -8,21 +8,21 @@ use crate::error::{Error, Result};
 use crate::graph::Sbm;
 use crate::rng::{Purpose, normal, shuffle};
 
-/// Streams of the draws beside those of the graphs.
+/// Streams of the draws, besides those of the graphs.
 const MEANS: u64 = Purpose::Features.stream(0);
 pub(super) const NOISE: u64 = Purpose::Features.stream(1);
 const SPLIT: u64 = Purpose::Split.stream(0);
 
-/// A graph with communities whose members have alike features: the built-in set `sbm`.
+/// A graph with communities whose members have similar features: the built-in data set `sbm`.
 ///
 /// The graph is drawn by [`Sbm`]. Vertex v of class c has the features μ_c + ε_v, where ε_v is standard normal in each
 /// of `dim` columns and the class means μ_c are independent normal vectors of expected length `separation`. Features
-/// alone leave many vertices in doubt; the neighbours, who mostly (by the homophily) share the class, settle it:
-/// [`SbmData::reference`] says how far each gets.
+/// alone leave the class of many vertices in doubt; the neighbours help, since (by the homophily) many share the class:
+/// [`SbmData::reference`] computes how accurate each can be.
 ///
 /// With [`SbmData::default`], on its test vertices (a test recomputes these):
 ///
-/// | what is known of a vertex | accuracy |
+/// | what is known about a vertex | accuracy |
 /// |---|---|
 /// | nothing (chance) | 0.125 |
 /// | its features | 0.599 |
@@ -34,7 +34,7 @@ pub struct SbmData {
     pub graph: Sbm,
     /// Number of feature columns.
     pub dim: usize,
-    /// Expected length of a class mean, where the noise has standard deviation 1 in each column.
+    /// Expected length of a class mean; the noise has standard deviation 1 in each column.
     pub separation: f64,
 }
 
@@ -53,23 +53,25 @@ impl Default for SbmData {
     }
 }
 
-/// Accuracies on the test vertices of what can be known about a vertex's class: see [`SbmData`].
+/// The best accuracies on the test vertices, by what is known about a vertex: see [`SbmData`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SbmReference {
     /// One over the number of classes.
     pub chance: f64,
     /// The exact posterior given the vertex's own features (the Bayes rate of a model that ignores the graph).
     pub features: f64,
-    /// The posterior given the features of the vertex and of its neighbours, whose edges among each other are ignored:
-    /// what one layer that aggregates all neighbours can reach. Deeper models can do a little better.
+    /// The posterior given the features of the vertex and of its neighbours, ignoring edges among the neighbours: what
+    /// one layer that aggregates all neighbours can reach. Deeper models can do a little better.
     pub one_hop: f64,
-    /// The posterior given its features and its neighbours' true classes. Given those, nothing else in the graph tells
-    /// more, so this bounds every model.
+    /// The posterior given its features and its neighbours' true classes. Given those, nothing else in the graph adds
+    /// information, so this bounds every model.
     pub oracle: f64,
 }
 
 impl SbmData {
     /// Makes the data set: a tenth of the vertices to train on, a tenth to validate, a fifth to test.
+    ///
+    /// Errors: those of [`Sbm::generate`], or features too large for memory.
     pub fn generate(&self) -> Result<Dataset> {
         let generated = self.graph.generate()?;
         let n = generated.labels.len();
@@ -97,8 +99,10 @@ impl SbmData {
         (0..self.graph.n_classes).map(mean).collect()
     }
 
-    /// How well the class of a test vertex of `dataset`, which [`SbmData::generate`] made, can be known.
-    /// O((n_vertices * dim + n_edges) * n_classes).
+    /// How accurately the classes of the test vertices of `dataset`, which [`SbmData::generate`] made, can be
+    /// predicted. O((n_vertices * dim + n_edges) * n_classes).
+    ///
+    /// Errors: `dataset` has features other than dense `f32`, or other numbers of columns or classes than `self`.
     pub fn reference(&self, dataset: &Dataset) -> Result<SbmReference> {
         let k = self.graph.n_classes;
         let Features::F32(x) = &dataset.features else {
@@ -166,7 +170,7 @@ pub(super) fn feature_len(n: usize, dim: usize) -> Result<usize> {
     }
 }
 
-/// A tenth, a tenth and a fifth of `vertices`, each part ascending.
+/// A tenth, a tenth and a fifth of `vertices`, drawn at random; each part ascending.
 pub(super) fn random_split(mut vertices: Vec<u32>, seed: u64) -> Split {
     shuffle(seed, SPLIT, &mut vertices);
     let n = vertices.len();

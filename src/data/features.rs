@@ -11,7 +11,7 @@ use crate::array::{Array, Bytes};
 use crate::device::FeatureElement;
 use crate::error::{Error, Result, check_length};
 
-/// What dense features are stored in.
+/// The element type of dense features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureDtype {
@@ -65,8 +65,10 @@ pub struct Dense<T> {
 }
 
 impl<T: FeatureElement> Dense<T> {
-    /// `data: [n_rows, dim]`. In memory, every value is checked to be finite: O(n_rows * dim). Mapped data is not
-    /// read: [`Features::check_finite`] does it on demand.
+    /// A matrix over `data: [n_rows, dim]`. In memory, every value is checked to be finite: O(n_rows * dim). Mapped
+    /// data is not read; call [`Features::check_finite`] to check it.
+    ///
+    /// Errors: `data` does not have `n_rows * dim` elements, or a value in memory is not finite.
     pub fn new(data: impl Into<Array<T>>, n_rows: usize, dim: usize) -> Result<Self> {
         let data = data.into();
         let Some(expected) = n_rows.checked_mul(dim) else {
@@ -103,7 +105,7 @@ impl<T: FeatureElement> Dense<T> {
         &self.data
     }
 
-    /// The array that holds them.
+    /// The array that holds the features.
     pub fn array(&self) -> &Array<T> {
         &self.data
     }
@@ -118,12 +120,12 @@ impl<T: FeatureElement> Dense<T> {
         self.dim
     }
 
-    /// `[dim]`: a row. Panics if it is out of range.
+    /// `[dim]`: a row. Panics if `row` is out of range.
     pub fn row(&self, row: usize) -> &[T] {
         &self.data[row * self.dim..(row + 1) * self.dim]
     }
 
-    /// Rounds to nearest; a value beyond the range of `U` is an error that names it.
+    /// Rounds to nearest. An error names a value that is beyond the range of `U`.
     fn converted<U: FeatureElement>(&self, narrow: impl Fn(f32) -> U + Sync) -> Result<Dense<U>> {
         let data: Vec<U> = self.data.par_iter().map(|v| narrow(v.widen_f32())).collect();
         let overflow = data.par_iter().position_first(|v| !v.widen_f32().is_finite());
@@ -136,7 +138,7 @@ impl<T: FeatureElement> Dense<T> {
                     position / self.dim,
                     position % self.dim
                 ),
-                "finite values in the range of the dtype asked for",
+                "finite values in the range of the requested dtype",
             ));
         }
         Ok(Dense { data: data.into(), n_rows: self.n_rows, dim: self.dim })
@@ -164,8 +166,11 @@ pub struct SparseFeatures {
 }
 
 impl SparseFeatures {
-    /// `indptr: [n_rows + 1]`, ascending from 0 to the number of entries; `indices: [nnz]` columns below `dim`,
-    /// strictly ascending within a row; `values: [nnz]`, finite. All is read and checked: O(n_rows + nnz).
+    /// Features from compressed rows: `indptr: [n_rows + 1]`, `indices: [nnz]`, the columns, and `values: [nnz]`.
+    /// Everything is read and checked: O(n_rows + nnz).
+    ///
+    /// Errors: `indptr` does not ascend from 0 to the number of entries, a column is not below `dim` or not above the
+    /// one before it in its row, there is not one value per column, or a value is not finite.
     pub fn new(
         indptr: impl Into<Array<u64>>,
         indices: impl Into<Array<u32>>,
@@ -265,7 +270,7 @@ impl SparseFeatures {
         self.dim
     }
 
-    /// Columns and values of a row. Panics if it is out of range.
+    /// Columns and values of a row. Panics if `row` is out of range.
     pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
         let entries = self.indptr[row] as usize..self.indptr[row + 1] as usize;
         (&self.indices[entries.clone()], &self.values[entries])
@@ -328,6 +333,8 @@ macro_rules! dispatch {
 
 impl Features {
     /// Dense `f32` features, `data: [n_rows, dim]`; see [`Dense::new`].
+    ///
+    /// Errors: those of [`Dense::new`].
     pub fn dense(data: impl Into<Array<f32>>, n_rows: usize, dim: usize) -> Result<Self> {
         Ok(Features::F32(Dense::new(data, n_rows, dim)?))
     }
@@ -342,12 +349,12 @@ impl Features {
         dispatch!(self, d => d.dim(), none => 0, s => s.dim())
     }
 
-    /// Whether there are none.
+    /// Whether there are no features.
     pub fn is_none(&self) -> bool {
         matches!(self, Features::None)
     }
 
-    /// What the values are stored in; `None` without features.
+    /// The element type; `None` without features.
     pub fn dtype(&self) -> Option<FeatureDtype> {
         match self {
             Features::None => None,
@@ -365,13 +372,17 @@ impl Features {
         });
     }
 
-    /// Reads all values, mapped ones too; [`Error::NotFinite`] names the row and column of the first NaN or infinity.
+    /// Reads and checks all values, mapped ones too.
+    ///
+    /// Errors: a value is NaN or infinite: [`Error::NotFinite`] names the first one's row and column.
     pub fn check_finite(&self) -> Result<()> {
         dispatch!(self, d => d.check_finite(), none => Ok(()), s => (0..s.n_rows()).try_for_each(|r| s.check_row(r)))
     }
 
     /// Each row divided by its sum (taken in `f64`); rows that sum to zero stay as they are. In memory, in the same
-    /// form. Signed rows that nearly cancel can overflow: then [`Error::NotFinite`].
+    /// form.
+    ///
+    /// Errors: a quotient overflows, as it can in rows whose sum is close to 0.
     pub fn row_normalize(&self) -> Result<Self> {
         Ok(match self {
             Features::None => Features::None,
@@ -382,8 +393,10 @@ impl Features {
         })
     }
 
-    /// Dense in the dtype asked for: sparse features are filled up, values are rounded to nearest. A value beyond the
-    /// range of `f16` is an error. Without change of form the data is shared, not copied.
+    /// Dense features of the given `dtype`: sparse features get explicit zeros, values are rounded to nearest. If
+    /// nothing has to change, the data is shared, not copied.
+    ///
+    /// Errors: a value is beyond the range of `dtype`, or `n_rows * dim` overflows.
     pub fn to_dtype(&self, dtype: FeatureDtype) -> Result<Self> {
         if self.dtype() == Some(dtype) && !matches!(self, Features::Sparse(_)) {
             return Ok(self.clone());
@@ -404,7 +417,9 @@ impl Features {
         })
     }
 
-    /// Sparse features as a dense `f32` matrix (`n_rows * dim * 4` bytes); dense ones and none as they are.
+    /// Sparse features as a dense `f32` matrix (`n_rows * dim * 4` bytes); dense features, or none, as they are.
+    ///
+    /// Errors: `n_rows * dim` overflows.
     pub fn to_dense(&self) -> Result<Self> {
         match self {
             Features::Sparse(s) => Ok(Features::F32(s.to_dense(|v| v)?)),

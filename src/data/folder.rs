@@ -43,7 +43,8 @@ pub(super) fn read(folder: &Path, options: &LoadOptions) -> Result<Dataset> {
     assemble(&mut FolderSource { folder: folder.to_owned() }, meta, options)
 }
 
-/// Names of all arrays that [`Dataset::write`] may write: files of an older data set would be read with a new one.
+/// Names of all arrays that a data set may have. [`clear`] removes them, so that a new data set is not read with files
+/// of an older one.
 const ARRAYS: [&str; 19] = [
     "indptr",
     "indices",
@@ -67,7 +68,7 @@ const ARRAYS: [&str; 19] = [
 ];
 
 impl Dataset {
-    /// Writes the folder form, which [`load`](super::load) maps: `.npy` files that NumPy reads and writes too.
+    /// Writes the data set as a folder of `.npy` files, which [`load`](super::load) maps, and NumPy can read and write.
     ///
     /// | file | shape, dtype | |
     /// |---|---|---|
@@ -84,8 +85,10 @@ impl Dataset {
     /// | `vertex_type.npy` | `[n_vertices]` u16 | optional |
     /// | `meta.json` | | `name`, `n_classes`, `n_relations`, `feature_dtype` (for bf16), `feature_dim` (for sparse) |
     ///
-    /// Other integer types are read too, converted in memory. An existing data set in the folder is replaced: its files
-    /// are removed first, so that whoever has them mapped keeps the old ones.
+    /// [`load`](super::load) also reads other integer types, and converts them in memory. An existing data set in the
+    /// folder is replaced: its files are removed first, so that programs that have them mapped keep the old ones.
+    ///
+    /// Errors: those of [`Dataset::validate`], or a file cannot be removed or written.
     pub fn write(&self, folder: impl AsRef<Path>) -> Result<()> {
         let folder = folder.as_ref();
         self.validate()?;
@@ -129,7 +132,7 @@ impl Dataset {
         self.write_meta(folder)
     }
 
-    /// `[n_splits, n_vertices]`: one part of every split.
+    /// `[n_splits, n_vertices]`: masks of one part of every split.
     fn masks(&self, part: impl Fn(&Split) -> &[u32]) -> Vec<u8> {
         let n = self.n_vertices();
         let mut masks = vec![0; self.splits.len() * n];
@@ -151,7 +154,7 @@ impl Dataset {
     }
 }
 
-/// Makes an empty folder for a data set, or removes one from it.
+/// Makes a folder for a data set, and removes an older data set from it.
 pub(super) fn clear(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
     let older = ARRAYS.iter().map(|name| array_path(folder, name)).chain([folder.join("meta.json")]);

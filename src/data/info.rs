@@ -1,4 +1,4 @@
-//! A data set at a glance.
+//! A summary of a data set.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Dataset, FeatureDtype, Features};
 use crate::graph::DegreeStatistics;
 
-/// What a data set holds: counts, degrees, splits, memory. Printed, an aligned table.
+/// What a data set holds: counts, degrees, splits, memory. Prints as an aligned table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Name of the data set.
@@ -16,21 +16,21 @@ pub struct Summary {
     pub vertices: u64,
     /// Number of edges.
     pub edges: u64,
-    /// Number of relations; 0 without.
+    /// Number of relations; 0 without edge types.
     pub relations: u64,
-    /// `[relations]`: edges of each.
+    /// `[relations]`: edges of each relation.
     pub relation_counts: Vec<u64>,
-    /// `[types]`: vertices of each type; empty without.
+    /// `[types]`: vertices of each type; empty without vertex types.
     pub vertex_type_counts: Vec<u64>,
     /// Distribution of the in-degrees.
     pub degrees: DegreeStatistics,
     /// Vertices with neither in-edges nor out-edges.
     pub isolated: u64,
-    /// The features; `None` without.
+    /// The features, if there are any.
     pub features: Option<FeatureSummary>,
     /// Number of classes; 0 without labels.
     pub classes: u64,
-    /// `[classes]`: labelled vertices of each.
+    /// `[classes]`: vertices of each class.
     pub class_counts: Vec<u64>,
     /// Vertices without a label.
     pub unlabelled: u64,
@@ -40,7 +40,7 @@ pub struct Summary {
     pub val: u64,
     /// Test vertices.
     pub test: u64,
-    /// Number of published splits to choose from; 0 if there is only the one.
+    /// Number of published splits to choose from; 0 if there is only one split.
     pub splits: u64,
     /// Bytes of all arrays in memory.
     pub bytes_in_memory: u64,
@@ -53,16 +53,16 @@ pub struct Summary {
 pub struct FeatureSummary {
     /// Number of columns.
     pub dim: u64,
-    /// What values are stored in.
+    /// The element type.
     pub dtype: FeatureDtype,
-    /// Share of the matrix that is stored: 1 for dense features.
+    /// Fraction of the matrix that is stored: 1 for dense features.
     pub density: f64,
     /// Whether they are stored as compressed rows.
     pub sparse: bool,
 }
 
 impl Dataset {
-    /// Counts everything. O(n_vertices + n_edges): a mapped graph's `indices` and relations are read, features are not.
+    /// Counts everything. O(n_vertices + n_edges): reads a mapped graph's `indices` and relations, but not features.
     pub fn summary(&self) -> Summary {
         let graph = &self.graph;
         let mut bytes = graph.bytes();

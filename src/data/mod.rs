@@ -1,7 +1,17 @@
 //! Data sets for node classification: a graph, features, labels and splits, in memory or memory-mapped.
 //!
-//! [`load`] reads a folder of `.npy` files, a single `.npz`, or makes one of the built-in sets; [`Dataset::new`] takes
-//! your own arrays; [`Dataset::write`] writes the folder form (which says what the folder must hold).
+//! [`load`] reads a folder of `.npy` files or an `.npz` file, or makes one of the built-in sets; [`Dataset::new`] takes
+//! your own arrays; [`Dataset::write`] writes a folder, and documents what it must hold.
+//!
+//! ```
+//! use cohop::data::{Features, RmatData};
+//! use cohop::graph::Rmat;
+//!
+//! let data = RmatData { graph: Rmat::graph500(6, 8, 1), dim: 3, n_classes: 4 }.generate()?;
+//! assert_eq!((data.n_vertices(), data.features.dim(), data.n_classes), (64, 3, 4));
+//! assert!(matches!(data.features, Features::F32(_)));
+//! # Ok::<(), cohop::Error>(())
+//! ```
 
 use std::sync::Arc;
 
@@ -27,7 +37,7 @@ pub use info::{FeatureSummary, Summary};
 pub use load::{LoadOptions, load, load_with};
 pub use rmat::RmatData;
 
-/// The largest number of classes: more is taken for a damaged file.
+/// The largest number of classes: a larger one is treated as a sign of a damaged file.
 pub const MAX_CLASSES: usize = 1 << 24;
 
 /// Training, validation and test vertices.
@@ -41,24 +51,24 @@ pub struct Split {
     pub test: Vec<u32>,
 }
 
-/// A graph with what is known of its vertices.
+/// A graph with its vertices' features, labels and splits.
 ///
-/// The fields are public to be read and replaced; [`Dataset::new`] and the loaders check that they fit together, and
-/// [`Dataset::validate`] does so again after a change.
+/// The fields are public to be read and replaced. [`Dataset::new`] and the loaders check that they fit together; call
+/// [`Dataset::validate`] to check again after a change.
 ///
 /// ```
 /// # fn main() -> cohop::Result<()> {
 /// use cohop::data::{self, Dataset, Features, Split};
 /// use cohop::graph::Graph;
 ///
-/// // A path 0 - 1 - 2 - 3, two features a vertex, two classes; vertex 3 has no label.
+/// // A path 0 - 1 - 2 - 3, two features per vertex, two classes; vertex 3 has no label.
 /// let graph = Graph::from_edges(4, &[(0, 1), (1, 2), (2, 3)])?.symmetrize();
 /// let features = Features::dense(vec![1.0, 0.0, 0.9, 0.1, 0.2, 0.8, 0.0, 1.0], 4, 2)?;
 /// let split = Split { train: vec![0, 2], val: vec![1], test: vec![] };
 /// let dataset = Dataset::new("path", graph, features, vec![0, 0, 1, -1], 2, split)?;
 /// assert_eq!(dataset.n_vertices(), 4);
 ///
-/// // Written as a folder and read back, graph and features memory-mapped.
+/// // Write it as a folder and read it back, with graph and features memory-mapped.
 /// let folder = tempfile::tempdir().unwrap();
 /// dataset.write(folder.path())?;
 /// let again = data::load(folder.path())?;
@@ -70,7 +80,7 @@ pub struct Split {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// What to call it.
+    /// Name of the data set.
     pub name: String,
     /// In-edges of every vertex.
     pub graph: Arc<Graph>,
@@ -96,6 +106,8 @@ impl Dataset {
     /// A data set with one split and without vertex types, checked as by [`Dataset::validate`].
     ///
     /// `features`: `n_vertices` rows or none; `labels: [n_vertices]`, -1 for none.
+    ///
+    /// Errors: those of [`Dataset::validate`].
     pub fn new(
         name: impl Into<String>,
         graph: impl Into<Arc<Graph>>,
@@ -126,6 +138,8 @@ impl Dataset {
     }
 
     /// Takes `splits[k]` as the training, validation and test vertices.
+    ///
+    /// Errors: `k` is not below the number of published splits.
     pub fn select_split(&mut self, k: usize) -> Result<()> {
         let Some(split) = self.splits.get(k) else {
             let expected = match self.splits.len() {
@@ -141,8 +155,8 @@ impl Dataset {
 
     /// Checks that all parts fit together. O(n_vertices + sizes of the splits); neither edges nor features are read.
     ///
-    /// Errors: features or labels for another number of vertices; more than [`MAX_CLASSES`] classes; a label outside of
-    /// `-1..n_classes`; a split index out of range, repeated, or in two parts of a split.
+    /// Errors: features, labels or vertex types for another number of vertices; more than [`MAX_CLASSES`] classes; a
+    /// label outside of `-1..n_classes`; a split index that is out of range, repeated, or in two parts of a split.
     pub fn validate(&self) -> Result<()> {
         let n = self.n_vertices();
         if !self.features.is_none() && self.features.n_rows() != n {
@@ -182,7 +196,7 @@ impl Dataset {
     }
 }
 
-/// Each index below `n`, and in one place only.
+/// `Ok` if every index is below `n`, and occurs only once.
 fn check_split(parts: [&[u32]; 3], n: usize) -> Result<()> {
     const NAMES: [&str; 3] = ["train_idx", "val_idx", "test_idx"];
     let mut taken = vec![false; n];

@@ -1,7 +1,17 @@
 //! The `.npy` format: headers, and arrays that are mapped or read.
 //!
-//! Version 1.0 to 3.0, little-endian plain dtypes, C order. The data is used as it lies in the file wherever the type
-//! fits.
+//! Versions 1.0 to 3.0, little-endian plain dtypes, C order. Where the type fits, the data is used directly from the
+//! file.
+//!
+//! ```
+//! use cohop::data::npy::{self, Dtype, NpyArray};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let path = folder.path().join("labels.npy");
+//! npy::write(&path, Dtype::I32, &[3], &[0i32, 2, -1])?;
+//! assert_eq!(&NpyArray::open(&path, "labels")?.labels()?[..], [0, 2, -1]);
+//! # Ok::<(), cohop::Error>(())
+//! ```
 
 use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +24,7 @@ use crate::error::{Error, Result};
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// NumPy itself refuses longer headers by default.
 const MAX_HEADER_BYTES: usize = 10_000;
-/// Where the data begins is a multiple of this, as NumPy writes it.
+/// The data begins at a multiple of this, as in files that NumPy writes.
 const ALIGNMENT: usize = 64;
 
 /// Element types that data sets use.
@@ -24,7 +34,7 @@ pub enum Dtype {
     Bool,
     /// Unsigned, 1 byte.
     U8,
-    /// Unsigned, 2 bytes; bfloat16 too, where meta.json says so.
+    /// Unsigned, 2 bytes; also bfloat16, where meta.json says so.
     U16,
     /// Unsigned, 4 bytes.
     U32,
@@ -46,7 +56,7 @@ pub enum Dtype {
     F64,
 }
 
-/// NumPy's name and the bytes of each.
+/// NumPy's name and the bytes of each dtype.
 const DTYPES: [(Dtype, &str, usize); 12] = [
     (Dtype::Bool, "|b1", 1),
     (Dtype::U8, "|u1", 1),
@@ -68,7 +78,7 @@ impl Dtype {
         (name, bytes)
     }
 
-    /// NumPy's name of it, such as `<f4`.
+    /// NumPy's name, such as `<f4`.
     pub fn name(self) -> &'static str {
         self.entry().0
     }
@@ -78,7 +88,7 @@ impl Dtype {
     }
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Debug, PartialEq)]
 struct Header {
     dtype: Dtype,
@@ -87,7 +97,7 @@ struct Header {
     len: usize,
 }
 
-/// An array of a file: in a folder, or a member of an archive.
+/// An array: a file in a folder, or a member of an archive.
 pub struct NpyArray {
     /// The file that messages name.
     path: PathBuf,
@@ -98,14 +108,16 @@ pub struct NpyArray {
 }
 
 enum Body {
-    /// In a file of its own, from this byte on.
+    /// In its own file, from this byte on.
     File { offset: usize },
     /// All bytes.
     Memory(Vec<u8>),
 }
 
 impl NpyArray {
-    /// Opens a `.npy` file and reads its header.
+    /// Opens a `.npy` file and reads its header. Errors call the array `name`.
+    ///
+    /// Errors: the file cannot be read, its header is not a supported one, or it is shorter than its shape needs.
     pub fn open(path: &Path, name: &str) -> Result<Self> {
         let mut file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
         let (header, offset) = read_header(&mut file).map_err(|problem| Error::format(path, problem))?;
@@ -124,6 +136,8 @@ impl NpyArray {
     }
 
     /// Reads the member `name` of the archive at `path`.
+    ///
+    /// Errors: the member cannot be read, its header is not a supported one, or its length does not fit its shape.
     pub fn read(path: &Path, name: &str, reader: &mut impl Read) -> Result<Self> {
         let fail = |problem: String| Error::format(path, format!("array {name}: {problem}"));
         let (header, _) = read_header(reader).map_err(fail)?;
@@ -154,12 +168,14 @@ impl NpyArray {
         Error::format(&self.path, format!("array {}: {problem}", self.name))
     }
 
-    /// The error for a dtype that this array must not have.
+    /// The error for a wrong dtype of this array.
     pub fn wrong_dtype(&self, expected: &str) -> Error {
         self.error(format!("has dtype {}, expected {expected}", self.dtype().name()))
     }
 
-    /// The number of elements. Errors: not one dimension.
+    /// The number of elements.
+    ///
+    /// Errors: the array does not have one dimension.
     pub fn vector(&self) -> Result<usize> {
         match self.header.shape[..] {
             [len] => Ok(len),
@@ -167,7 +183,9 @@ impl NpyArray {
         }
     }
 
-    /// Rows and columns, if there are two dimensions.
+    /// Rows and columns.
+    ///
+    /// Errors: the array does not have two dimensions.
     pub fn matrix(&self) -> Result<[usize; 2]> {
         match self.header.shape[..] {
             [rows, cols] => Ok([rows, cols]),
@@ -175,11 +193,12 @@ impl NpyArray {
         }
     }
 
-    /// The elements as they lie in the file, mapped if it is a file of its own. Errors: `T` has other bytes than the
-    /// dtype, or the file cannot be read.
+    /// The elements as they are in the file; mapped if the array has its own file.
+    ///
+    /// Errors: `T` and the dtype have different sizes, or the file cannot be read.
     pub fn as_stored<T: bytemuck::Pod>(&self) -> Result<Array<T>> {
         if size_of::<T>() != self.dtype().bytes() {
-            return Err(self.wrong_dtype(&format!("one of {} bytes an element", size_of::<T>())));
+            return Err(self.wrong_dtype(&format!("one of {} bytes per element", size_of::<T>())));
         }
         match &self.body {
             Body::File { offset } if offset.is_multiple_of(align_of::<T>()) => {
@@ -195,7 +214,7 @@ impl NpyArray {
         }
     }
 
-    /// Integers of any kind, converted; the first that `T` cannot hold is an error.
+    /// Integers of any kind, converted. An error names the first that `T` cannot hold.
     fn converted<T: TryFrom<i128> + bytemuck::Pod>(&self) -> Result<Vec<T>> {
         match self.dtype() {
             Dtype::U8 => self.convert_from::<u8, T>(),
@@ -231,6 +250,8 @@ impl NpyArray {
 
     /// Offsets: mapped from `u64` and `i64` (a negative one becomes huge, and fails the check of order), else
     /// converted.
+    ///
+    /// Errors: the array does not hold integers, one of them is negative, or the file cannot be read.
     pub fn offsets(&self) -> Result<Array<u64>> {
         match (self.dtype(), &self.body) {
             (Dtype::U64, _) | (Dtype::I64, Body::File { .. }) => self.as_stored(),
@@ -240,6 +261,8 @@ impl NpyArray {
 
     /// Vertex ids or columns: mapped from `u32` and `i32` (a negative one becomes huge, and fails the check of range),
     /// else converted.
+    ///
+    /// Errors: the array does not hold integers, one of them does not fit a `u32`, or the file cannot be read.
     pub fn ids(&self) -> Result<Array<u32>> {
         match (self.dtype(), &self.body) {
             (Dtype::U32, _) | (Dtype::I32, Body::File { .. }) => self.as_stored(),
@@ -248,6 +271,8 @@ impl NpyArray {
     }
 
     /// Relations or vertex types: mapped from `u16`, else converted.
+    ///
+    /// Errors: the array does not hold integers, one of them does not fit a `u16`, or the file cannot be read.
     pub fn kinds(&self) -> Result<Array<u16>> {
         match self.dtype() {
             Dtype::U16 => self.as_stored(),
@@ -256,6 +281,8 @@ impl NpyArray {
     }
 
     /// Labels: mapped from `i32`, else converted.
+    ///
+    /// Errors: the array does not hold integers, one of them does not fit an `i32`, or the file cannot be read.
     pub fn labels(&self) -> Result<Array<i32>> {
         match self.dtype() {
             Dtype::I32 => self.as_stored(),
@@ -264,6 +291,8 @@ impl NpyArray {
     }
 
     /// 32-bit floats: mapped from `f32`, converted from `f64` and `f16`.
+    ///
+    /// Errors: the array has another dtype, or the file cannot be read.
     pub fn floats(&self) -> Result<Array<f32>> {
         match self.dtype() {
             Dtype::F32 => self.as_stored(),
@@ -273,7 +302,9 @@ impl NpyArray {
         }
     }
 
-    /// Masks, `[rows, cols]`: nonzero bytes are true.
+    /// Masks: nonzero bytes are true.
+    ///
+    /// Errors: the array does not have elements of one byte, or the file cannot be read.
     pub fn bytes(&self) -> Result<Array<u8>> {
         match self.dtype() {
             Dtype::U8 | Dtype::Bool | Dtype::I8 => self.as_stored(),
@@ -282,6 +313,8 @@ impl NpyArray {
     }
 
     /// The only integer of the array.
+    ///
+    /// Errors: the array does not hold exactly one integer, or it is negative.
     pub fn scalar(&self) -> Result<u64> {
         match self.converted::<u64>()?[..] {
             [value] => Ok(value),
@@ -290,7 +323,7 @@ impl NpyArray {
     }
 }
 
-/// The header, and the number of bytes that it takes. Errors are in words, for the caller to add the file.
+/// The header, and its number of bytes. Errors are texts, to which the caller adds the file.
 fn read_header(reader: &mut impl Read) -> Result<(Header, usize), String> {
     let mut fixed = [0; 10];
     reader.read_exact(&mut fixed).map_err(|e| format!("no .npy header: {e}"))?;
@@ -355,7 +388,9 @@ fn parse_header(text: &str) -> Result<Header, String> {
     Ok(Header { dtype, shape, len })
 }
 
-/// Writes a `.npy` file.
+/// Writes a `.npy` file. `shape` must be that of `data`, and `dtype` must have the size of `T`.
+///
+/// Errors: the file cannot be written.
 pub fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
     debug_assert_eq!(size_of::<T>(), dtype.bytes());
     debug_assert_eq!(shape.iter().product::<usize>(), data.len());
@@ -379,7 +414,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// For a vector, or for rows of `cols` elements.
+    /// A writer for a vector, or for rows of `cols` elements.
     pub(super) fn create(path: &Path, dtype: Dtype, cols: Option<usize>) -> Result<Self> {
         let header = header_bytes(dtype, &shape(usize::MAX, cols), 0);
         let create = || -> std::io::Result<_> {
@@ -433,7 +468,7 @@ fn header_bytes(dtype: Dtype, shape: &[usize], at_least: usize) -> Vec<u8> {
     bytes
 }
 
-// Data is used as it lies in the file.
+// Data is used directly from the file.
 #[cfg(target_endian = "big")]
 compile_error!(
     "data sets are little-endian files, mapped without conversion: big-endian hosts are not supported"

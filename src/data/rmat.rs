@@ -17,12 +17,12 @@ use crate::graph::Rmat;
 use crate::rng::{Purpose, bounded, normal};
 
 const RANDOM_LABELS: u64 = Purpose::Features.stream(2);
-/// Edges drawn, and feature elements made, at a time.
+/// Number of edges drawn, and of feature elements made, at a time.
 const CHUNK: u64 = 1 << 22;
-/// Bytes of an edge in a file of unsorted ones: destination above source, in 64 bits.
+/// Bytes per edge in a file of unsorted edges: 64 bits, the destination in the upper half, the source in the lower.
 const EDGE_BYTES: u64 = size_of::<u64>() as u64;
 
-/// A skewed graph with random features and labels, to measure speed with: the built-in set `rmat`.
+/// A skewed graph with random features and labels, to measure speed: the built-in data set `rmat`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmatData {
     /// The graph's model.
@@ -40,8 +40,10 @@ impl Default for RmatData {
 }
 
 impl RmatData {
-    /// Makes the data set: of the vertices that have neighbours a tenth to train on, a tenth to validate, a fifth to
+    /// Makes the data set: of the vertices that have in-edges, a tenth to train on, a tenth to validate, a fifth to
     /// test.
+    ///
+    /// Errors: `n_classes` is not in `1..=2147483647`, those of [`Rmat::generate`], or features too large for memory.
     pub fn generate(&self) -> Result<Dataset> {
         self.check()?;
         let graph = self.graph.generate()?;
@@ -54,15 +56,16 @@ impl RmatData {
         Dataset::new("rmat", graph, features, self.labels(n as u64), self.n_classes, split)
     }
 
-    /// Writes the data set to a folder, as [`Dataset::write`] would, without ever having all of it in memory: features
-    /// in `dtype`, none for `dim` 0. An existing data set in the folder is replaced.
+    /// Writes the data set to a folder, as [`Dataset::write`] would, but never has all of it in memory. Features are of
+    /// type `dtype`; none if `dim` is 0. An existing data set in the folder is replaced.
     ///
-    /// Unsorted edges go to files in the folder, one for each range of destinations, which are then sorted one after
-    /// another. Takes 20 bytes a vertex and about `memory` bytes (more if names are not shuffled, which leaves the
-    /// ranges uneven); on disk, while it runs, 8 bytes for each edge drawn in each direction. O(edges * (scale + log
-    /// memory)). `progress` is told what is done and which part of it, from 0 to 1.
+    /// Unsorted edges go to files in the folder, one per range of destinations, which are then sorted one after
+    /// another. Takes 20 bytes per vertex and about `memory` bytes (more if names are not shuffled, which makes the
+    /// ranges uneven); on disk, while it runs, 8 bytes per drawn edge and direction. O(edges * (scale + log memory)).
+    /// Calls `progress` with the current step and how much of it is done, from 0 to 1.
     ///
-    /// Errors: a graph that is symmetric but keeps parallel edges, and those of [`Rmat::generate`] and of writing.
+    /// Errors: the graph is symmetric but keeps parallel edges, `n_classes` is not in `1..=2147483647`, those of
+    /// [`Rmat::generate`], or a file cannot be written.
     pub fn write(
         &self,
         folder: impl AsRef<Path>,
@@ -139,11 +142,11 @@ impl RmatData {
     }
 }
 
-/// Files of edges by range of destinations, unsorted. They are removed in the end, or when something fails.
+/// Files of unsorted edges, one per range of destinations. They are removed at the end, or if something fails.
 struct UnsortedEdges {
     folder: tempfile::TempDir,
     n_files: usize,
-    /// Destinations of a file: `2^shift`.
+    /// Destinations per file: `2^shift`.
     shift: u32,
 }
 
@@ -151,7 +154,7 @@ impl UnsortedEdges {
     fn draw(graph: &Rmat, folder: &Path, memory: u64, progress: &mut dyn FnMut(&str, f64)) -> Result<Self> {
         let n_edges = graph.check()?;
         let directions = if graph.symmetric { 2 } else { 1 };
-        // Sorting needs the edges and the sources taken from them.
+        // Sorting needs memory for the edges and the sources taken from them.
         let bytes = n_edges * directions * (EDGE_BYTES + 4);
         let wanted = bytes.div_ceil(memory.max(1)).clamp(1, 1 << 12).next_power_of_two();
         let n_files = wanted.min(graph.n_vertices());
