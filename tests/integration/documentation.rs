@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::layers::rust_files;
+use crate::common::files_below;
 
 /// Parts of `src` that are not checked yet.
 const SKIPPED: &[&str] = &["device", "nn", "tape"];
@@ -85,11 +85,8 @@ fn fallible_functions(text: &str) -> Vec<(&str, bool)> {
 #[test]
 fn every_fallible_public_function_says_when_it_fails() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    rust_files(&source, &mut files);
-    files.sort();
     let (mut checked, mut missing) = (0, Vec::new());
-    for file in files {
+    for file in files_below(&source, &["rs"]) {
         let relative = file.strip_prefix(&source).unwrap();
         if is_test(relative) || SKIPPED.iter().any(|folder| relative.starts_with(folder)) {
             continue;

@@ -9,6 +9,7 @@ mod auc;
 mod common;
 mod cooperation;
 mod cuda;
+mod documentation;
 mod embedding;
 mod examples;
 mod golden_kernels;
