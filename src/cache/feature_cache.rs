@@ -75,8 +75,8 @@ impl<E: FeatureElement> FeatureCache<E> {
     /// in the cache at the end. Returns the counts of this call: the same as if the ids were accessed one by one.
     /// Copies run on rayon's current thread pool. O(ids.len() * (dim + log ids.len())).
     ///
-    /// Errors, before anything has changed: an id is not a row of the table; `out` has the wrong shape; more than
-    /// 2^32 - 1 ids.
+    /// Errors: an id is not a row of the table, `out` has the wrong shape, or there are more than 2^32 - 1 ids; nothing
+    /// has changed then.
     pub fn gather<S: Scalar>(&mut self, ids: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<Counts> {
         check_matrix_mut(&out)?;
         let dim = self.table.dim();

@@ -20,7 +20,8 @@ const MOVE_FREQUENCY: u8 = 2;
 #[derive(Clone)]
 pub(super) struct S3Fifo {
     queues: Queues,
-    /// Hits of each slot since it was filled or moved, less one for each time that eviction passed it over.
+    /// Hits of each slot since it was filled or moved, at most [`MAX_FREQUENCY`]; one less after each round of the main
+    /// queue.
     frequency: Vec<u8>,
     n_small: u32,
     n_main: u32,
