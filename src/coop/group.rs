@@ -181,7 +181,7 @@ impl<D: Device> Group<D> {
         Ok(out)
     }
 
-    /// Bytes that all PEs have sent to others for training steps since the last call, and the seconds that this PE
+    /// Bytes that all PEs have sent to others since the last call, and the seconds that this PE
     /// spent on it. Collective.
     ///
     /// Errors: those of communication.
