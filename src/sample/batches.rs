@@ -1,4 +1,4 @@
-//! Seed vertices of an epoch, in batches.
+//! Batches of the seed vertices of an epoch.
 
 use crate::error::{Error, Result};
 use crate::rng::{Purpose, derive, shuffle};
@@ -12,8 +12,9 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of `batch_size` of the vertices `seeds`; the last of an epoch may be smaller. An error if `batch_size`
-    /// is 0.
+    /// Batches of `batch_size` of the vertices `seeds`; the last of an epoch may be smaller.
+    ///
+    /// Errors: `batch_size` is 0.
     pub fn new(seeds: Vec<u32>, batch_size: usize, seed: u64) -> Result<Self> {
         if batch_size == 0 {
             return Err(Error::invalid("batch_size", 0, "at least 1"));
@@ -45,8 +46,8 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Batch `i` of the epoch: its number, counted over all epochs, and its seed vertices. Panics if it is out of
-    /// range.
+    /// Batch `i` of the epoch: its number, counted over all epochs, and its seed vertices. Panics if `i` is out
+    /// of range.
     pub fn batch(&self, i: usize) -> (u64, &[u32]) {
         let end = ((i + 1) * self.batch_size).min(self.order.len());
         (self.first_batch.wrapping_add(i as u64), &self.order[i * self.batch_size..end])

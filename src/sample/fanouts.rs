@@ -1,4 +1,4 @@
-//! Numbers of neighbours per layer, as people write them.
+//! Numbers of neighbours per layer, and their text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The fanout of each layer, from the seeds outward; `usize::MAX` is all. Written `15,10,5`, or `full` or `-1` for
-/// all of a layer.
+/// The fanout of each layer, from the seeds outward; `usize::MAX` means all neighbours. Written `15,10,5`; `full` or
+/// `-1` means all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fanouts(pub Vec<usize>);
@@ -24,7 +24,7 @@ impl FromStr for Fanouts {
         let fanouts: Option<Vec<usize>> = text.split(',').map(fanout).collect();
         fanouts.map(Fanouts).ok_or_else(|| {
             let expected =
-                "whole numbers (full or -1 for all), one a layer from the seeds outward, as 15,10,5";
+                "whole numbers (full or -1 for all), one per layer from the seeds outward, as 15,10,5";
             Error::invalid("fanouts", format!("{text:?}"), expected)
         })
     }

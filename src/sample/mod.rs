@@ -1,15 +1,15 @@
 //! Samplers of minibatches: seed vertices in, the layers of their neighbourhoods out.
 //!
-//! A minibatch is a pure function of the graph, the configuration, the seed vertices and the batch's number. What one
-//! layer's methods do is documented at [`Method`](crate::device::Method) and [`Sample`](crate::device::Sample); here
-//! they are stacked, and training vertices cut into batches.
+//! A minibatch is a pure function of the graph, the configuration, the seed vertices and the batch's number.
+//! [`Method`](crate::device::Method) and [`Sample`](crate::device::Sample) document how one layer is sampled; this
+//! module stacks layers, and cuts training vertices into batches.
 //!
-//! # A sampler of one's own
+//! # Your own sampler
 //!
-//! Rows come from a [`Graph`](crate::graph::Graph) ([`in_neighbors`](crate::graph::Graph::in_neighbors)), draws from
-//! [`Variates`](crate::rng::Variates) by stream ([`Purpose`](crate::rng::Purpose)) and counter, and a
-//! [`Block`](crate::block::Block) from the arrays of a [`SampledBlock`](crate::device::SampledBlock), in which the
-//! destinations come first and each new source is appended:
+//! Read rows from a [`Graph`](crate::graph::Graph) ([`in_neighbors`](crate::graph::Graph::in_neighbors)), draw from
+//! [`Variates`](crate::rng::Variates) by stream ([`Purpose`](crate::rng::Purpose)) and counter, and make a
+//! [`Block`](crate::block::Block) of a [`SampledBlock`](crate::device::SampledBlock), whose sources begin with the
+//! destinations, followed by each new source:
 //!
 //! ```
 //! use std::collections::HashMap;

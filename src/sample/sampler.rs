@@ -1,4 +1,4 @@
-//! Layer upon layer of sampled neighbourhoods.
+//! Samplers of several layers.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,22 +18,22 @@ use crate::rng::{Kappa, Variates};
 pub struct SamplerConfig {
     /// The method, the same in all layers.
     pub method: Method,
-    /// Fanout of each layer, from the seeds outward; `usize::MAX` is all.
+    /// Fanout of each layer, from the seeds outward; `usize::MAX` means all neighbours.
     pub fanouts: Fanouts,
-    /// Whether fanouts are those of each relation of a destination (see
+    /// Whether fanouts are per relation of each destination (see
     /// [`SampleSpec::per_relation`](crate::device::SampleSpec::per_relation)).
     #[serde(default)]
     pub per_relation: bool,
-    /// How many consecutive minibatches are alike.
+    /// How many consecutive minibatches depend on each other.
     pub kappa: Kappa,
-    /// All draws are functions of it.
+    /// The seed of all draws.
     pub seed: u64,
-    /// Whether blocks tell their edges' numbers in the graph.
+    /// Whether blocks record their edges' ids in the graph.
     pub edge_ids: bool,
 }
 
 impl Default for SamplerConfig {
-    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge numbers.
+    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge ids.
     fn default() -> Self {
         SamplerConfig {
             method: Method::default(),
@@ -58,7 +58,7 @@ pub struct Sampler {
 pub struct MiniBatch<D: Device> {
     /// The seed vertices, each once, in order of first occurrence: the destinations of the last block.
     pub seeds: Vec<u32>,
-    /// Where seed vertices were repeated: for each one asked for, its row in `seeds`.
+    /// If seed vertices were repeated: for each requested seed, its row in `seeds`.
     pub seed_row: Option<Vec<u32>>,
     /// In the order in which a model uses them: the sources of the first are the vertices whose features are needed.
     pub blocks: Vec<Arc<Block<D>>>,
@@ -78,7 +78,9 @@ impl<D: Device> MiniBatch<D> {
 }
 
 impl Sampler {
-    /// An error if there are no layers.
+    /// A sampler.
+    ///
+    /// Errors: `config` has no layers.
     pub fn new(config: SamplerConfig) -> Result<Self> {
         if config.fanouts.0.is_empty() {
             return Err(Error::invalid("fanouts", "an empty list", "a fanout for each layer, one at least"));
@@ -86,14 +88,14 @@ impl Sampler {
         Ok(Sampler { config, degrees: None })
     }
 
-    /// Gives every block the in-degrees that vertices have in `graph`, for
+    /// Gives every block the in-degrees of its vertices in `graph`, for
     /// [`symmetric_weights`](Block::symmetric_weights).
     pub fn with_degrees(mut self, graph: Arc<Graph>) -> Self {
         self.degrees = Some(graph);
         self
     }
 
-    /// What the sampler was made with.
+    /// The configuration of this sampler.
     pub fn config(&self) -> &SamplerConfig {
         &self.config
     }
@@ -147,7 +149,7 @@ impl Sampler {
     }
 }
 
-/// Only seeds can be out of range: what blocks hold comes from the graph. The error names the caller's array.
+/// Makes the error name the caller's array. Only seeds can be out of range: other vertices come from the graph.
 fn as_seed_error(error: Error, seeds: &[u32]) -> Error {
     match error {
         Error::IndexOutOfRange { array: "dst", value, limit, position } => {
@@ -159,7 +161,7 @@ fn as_seed_error(error: Error, seeds: &[u32]) -> Error {
     }
 }
 
-/// The different seeds in order of first occurrence, and if any was repeated, the row of each.
+/// The distinct seeds in order of first occurrence, and if any was repeated, the row of each seed.
 fn merge_repeats(seeds: &[u32]) -> (Vec<u32>, Option<Vec<u32>>) {
     let mut unique = Vec::with_capacity(seeds.len());
     let mut rows = Vec::with_capacity(seeds.len());
