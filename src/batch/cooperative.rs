@@ -1,4 +1,4 @@
-//! One batch that several processing elements make and compute together.
+//! One batch that several processing elements sample and compute together.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,20 +14,22 @@ use crate::pattern::Pattern;
 use crate::sample::SamplerConfig;
 use crate::tape::SparseRows;
 
-/// Each processing element (PE) samples and slices what it owns of every batch, on the host (Cooperative Minibatching).
+/// Each processing element (PE) samples and slices its part of every batch, on the host (Cooperative Minibatching).
 #[derive(Clone, Debug)]
 pub struct Cooperative<D: Device> {
     slicer: Slicer<D::Scalar>,
     shard: Arc<Shard>,
     sampler: Arc<CooperativeSampler<D::Scalar>>,
     group: Group<D>,
-    /// Of the workers that prepare batches, beside the steps.
+    /// For the workers that prepare batches while steps run.
     preparing: Communicator,
 }
 
 impl<D: Device> Cooperative<D> {
-    /// This PE's source, where `partition` says which vertices it owns. Collective. Errors: a partition for another
-    /// number of PEs or vertices, a communicator that cannot be duplicated, and those of samplers.
+    /// This PE's source, where `partition` says which vertices it owns. Collective.
+    ///
+    /// Errors: `partition` is for another number of PEs or vertices, `group` is one PE alone, or `config` has no
+    /// layers.
     pub fn new(
         slicer: Slicer<D::Scalar>,
         config: SamplerConfig,
@@ -54,7 +56,7 @@ impl<D: Device> Cooperative<D> {
 
     fn on_host(&self, seeds: &[u32], number: u64) -> Result<Batch<Cpu<D::Scalar>>> {
         let start = Instant::now();
-        // Each PE sends a part of the seeds, which all know, to their owners.
+        // All PEs know all seeds: each sends a part of them to the owners.
         let share = seeds_of(seeds.len(), self.group.rank(), self.group.size());
         let sampled = self.sampler.sample(&seeds[share], number)?;
         let sample_seconds = start.elapsed().as_secs_f64();
@@ -65,7 +67,7 @@ impl<D: Device> Cooperative<D> {
         let input = fetch(&preparing, &sampled.plans[0], owned, sampled.blocks[0].src())?;
         let labels = self.slicer.labels(&sampled.seeds)?;
         let plans = sampled.plans.into_iter().map(Arc::new).collect();
-        // Steps exchange by a communicator of their own, beside the workers that prepare batches.
+        // Steps have a separate communicator, since workers prepare batches at the same time.
         let peers = Peers::new(cpu, self.group.peers()?.communicator().clone());
         Ok(Batch {
             blocks: sampled.blocks,
@@ -100,7 +102,7 @@ impl<D: Device> BatchSource<D> for Cooperative<D> {
     }
 }
 
-/// The feature rows of a PE's sources, from their owners.
+/// Gets the feature rows of a PE's sources from their owners.
 fn fetch<S: Scalar>(
     peers: &Peers<Cpu<S>>,
     plan: &ExchangePlan<Cpu<S>>,
@@ -119,7 +121,7 @@ fn fetch<S: Scalar>(
             let pattern = Pattern::from_host(cpu, x.shape()[1], &needed, &indices)?;
             BatchInput::Sparse(SparseRows::new(pattern, cpu.upload(&values)?, cpu.upload(&names)?)?)
         }
-        // Embeddings are parameters, which every PE has.
+        // Every PE has the embeddings, since they are parameters.
         BatchInput::OneHot(x) => {
             let n_vertices = x.shape()[1];
             BatchInput::OneHot(OneHot::new(cpu.upload(sources)?, n_vertices))

@@ -1,5 +1,5 @@
-//! Batches made on the device. The graph lies in its memory. The features do too, and then nothing but seeds and labels
-//! travels; or they stay on the host, and the gather kernel reads the rows of a batch from there.
+//! Batches made on the device. The graph is in its memory. If the features are too, only seeds and labels are copied
+//! per batch; else they stay on the host, and the gather kernel reads a batch's rows from there.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::sample::{Sampler, SamplerConfig};
 use crate::tensor::Tensor;
 
-/// What of a data set lies in the device's memory.
+/// Which parts of a data set are in the device's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataOnDevice {
@@ -28,7 +28,7 @@ pub enum DataOnDevice {
     All,
 }
 
-/// Samples and slices by the device's own kernels.
+/// Samples and slices with the device's own kernels.
 #[derive(Clone, Debug)]
 pub struct DeviceSampling<D: Device> {
     data: Arc<Data<D>>,
@@ -36,7 +36,7 @@ pub struct DeviceSampling<D: Device> {
     sampler: Sampler,
 }
 
-/// A data set that a device's kernels reach.
+/// A data set that a device's kernels can read.
 #[derive(Debug)]
 struct Data<D: Device> {
     graph: D::Graph,
@@ -53,8 +53,9 @@ enum Table<D: Storage> {
 }
 
 impl<D: Device> DeviceSampling<D> {
-    /// Copies the slicer's data set: the graph to `device`, the features to where `data` says. Errors: sparse features,
-    /// and those of [`Sampler::new`] and the device.
+    /// Copies the slicer's data set: the graph to `device`, the features to where `data` says.
+    ///
+    /// Errors: the features are sparse, `config` has no layers, or the device fails or is out of memory.
     pub fn new(
         device: &D,
         slicer: Slicer<D::Scalar>,

@@ -16,7 +16,9 @@ pub struct HostSampling<S: Scalar> {
 }
 
 impl<S: Scalar> HostSampling<S> {
-    /// A source of batches of the slicer's data set. Errors: as of [`Sampler::new`].
+    /// A source of batches of the slicer's data set.
+    ///
+    /// Errors: `config` has no layers.
     pub fn new(slicer: Slicer<S>, config: SamplerConfig) -> Result<Self> {
         Ok(HostSampling { sampler: slicer.sampler(config)?, slicer })
     }

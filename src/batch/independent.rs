@@ -1,4 +1,4 @@
-//! A batch of its own for each processing element.
+//! A separate batch for each processing element.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::rng::{self, Purpose};
 use crate::sample::SamplerConfig;
 
-/// Each processing element (PE) makes a batch of its share of the seeds, by a source of its own.
+/// Each processing element (PE) makes a batch of its share of the seeds, with its own source.
 #[derive(Clone, Debug)]
 pub struct Independent<D: Device> {
     source: Arc<dyn BatchSource<D>>,
@@ -18,7 +18,9 @@ pub struct Independent<D: Device> {
 }
 
 impl<D: Device> Independent<D> {
-    /// This PE's source: `source` with neighbourhoods of its own, by `sampler`. Errors: as of the source.
+    /// This PE's source: `source` with `sampler` under a seed of this PE.
+    ///
+    /// Errors: those of [`BatchSource::with_sampler`].
     pub fn new(source: &dyn BatchSource<D>, sampler: SamplerConfig, group: Group<D>) -> Result<Self> {
         let source = source.with_sampler(independent_sampler(&sampler, group.rank()))?;
         Ok(Independent { source, group })
@@ -38,7 +40,7 @@ impl<D: Device> BatchSource<D> for Independent<D> {
     fn preparation(&self) -> Preparation {
         match self.source.preparation() {
             Preparation::OnDemand => Preparation::OnDemand,
-            // The threads of the pool are shared with the other PEs, which wait for this one's steps.
+            // Not on the pool: PEs share its threads, and wait for each other's steps.
             _ => Preparation::Collective,
         }
     }
@@ -48,13 +50,13 @@ impl<D: Device> BatchSource<D> for Independent<D> {
     }
 }
 
-/// The sampler of PE `rank` in independent mode: two PEs that sample one vertex do so independently.
+/// The sampler of PE `rank` in independent mode: PEs that sample the same vertex do so independently.
 pub(crate) fn independent_sampler(sampler: &SamplerConfig, rank: usize) -> SamplerConfig {
     let seed = rng::derive(sampler.seed, Purpose::ProcessingElement.stream(0), rank as u64);
     SamplerConfig { seed, ..sampler.clone() }
 }
 
-/// Which of `n` seeds PE `rank` has: contiguous, of about equal lengths.
+/// PE `rank`'s range of `n` seeds; all ranges have about the same length.
 pub(crate) fn seeds_of(n: usize, rank: usize, n_pes: usize) -> Range<usize> {
     n * rank / n_pes..n * (rank + 1) / n_pes
 }

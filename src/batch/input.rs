@@ -15,11 +15,11 @@ pub enum BatchInput<D: Device> {
     Dense(Tensor<D>),
     /// `[n_src, dim]`
     Sparse(SparseRows<D>),
-    /// No features: the vertices' ids stand in, one-hot.
+    /// No features: the vertices' ids, one-hot.
     OneHot(OneHot<D>),
-    /// What [`BatchNeeds::input_aggregate`](super::BatchNeeds::input_aggregate) asked for, made while the rows were
-    /// gathered. Of an [`Aggregate`] that includes the destination itself: all of it, `[n_dst, dim]`; of another: the
-    /// destination's own row and the aggregate beside it, `[n_dst, 2 · dim]`.
+    /// The aggregate that [`BatchNeeds::input_aggregate`](super::BatchNeeds::input_aggregate) names, computed while the
+    /// rows were gathered. If the [`Aggregate`] includes the destination itself: `[n_dst, dim]`; else the destination's
+    /// own row and the aggregate side by side, `[n_dst, 2 · dim]`.
     Aggregated(Tensor<D>, Aggregate),
 }
 
@@ -37,7 +37,7 @@ impl<D: Device> Clone for OneHot<D> {
 }
 
 impl<D: Device> OneHot<D> {
-    /// A row for each of `ids`, which are global and below `n_vertices`.
+    /// One row per id; `ids` are global and below `n_vertices`.
     pub fn new(ids: D::Buffer<u32>, n_vertices: usize) -> Self {
         OneHot { ids: Arc::new(ids), n_vertices }
     }
@@ -70,8 +70,9 @@ impl<D: Device> BatchInput<D> {
 }
 
 impl<S: Scalar> BatchInput<Cpu<S>> {
-    /// Moves rows that were made on the host to `device` (on the CPU: the same memory, unless it is shared). Errors:
-    /// those of the device.
+    /// Moves rows from the host to `device` (on the CPU: the same memory, unless it is shared).
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<BatchInput<D>> {
         Ok(match self {
             BatchInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),

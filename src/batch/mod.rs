@@ -1,15 +1,15 @@
 //! Minibatches, and where they come from.
 //!
-//! A [`Batch`] holds all that a model needs for a step: sampled blocks, rows of features, labels. A [`BatchSource`]
-//! makes one of seed vertices and a batch number. There are five sources:
+//! A [`Batch`] holds everything that a model needs for a step: sampled blocks, rows of features, labels. A
+//! [`BatchSource`] makes one from seed vertices and a batch number. There are five sources:
 //!
 //! * [`WholeGraph`]: one batch of all vertices and edges, made once;
-//! * [`HostSampling`]: sampled and sliced on the host, by workers that are ahead of the device;
+//! * [`HostSampling`]: sampled and sliced on the host, by workers that run ahead of the device;
 //! * [`DeviceSampling`]: sampled and sliced by the device itself;
 //! * [`Independent`]: each processing element has a batch of its share of the seeds, from a source of its own;
 //! * [`Cooperative`]: all processing elements make and compute one batch together.
 //!
-//! A source of one's own implements the trait; a trainer takes it as it takes these.
+//! To write your own source, implement the trait; a trainer takes it like these.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -55,7 +55,7 @@ pub use slicer::{BatchNeeds, Slicer};
 pub use source::{BatchSource, Preparation};
 pub use whole_graph::WholeGraph;
 
-/// A minibatch on a device; on the host it is a `Batch<Cpu<S>>`, which [`to_device`](Batch::to_device) moves.
+/// A minibatch on a device. On the host it is a `Batch<Cpu<S>>`, which [`to_device`](Batch::to_device) moves.
 ///
 /// Where several processing elements (PEs) cooperate, each has its part of one batch: blocks whose destinations it
 /// owns.
@@ -68,11 +68,11 @@ pub struct Batch<D: Device> {
     pub input: BatchInput<D>,
     /// `[n_dst of the last block]`: global ids of its destinations, each once.
     pub seeds: Vec<u32>,
-    /// For each seed that was asked for, its row in `seeds`. `None`: all of `seeds`, in their order.
+    /// For each requested seed, its row in `seeds`. `None`: the requested seeds are `seeds`, in this order.
     pub seed_row: Option<Vec<u32>>,
-    /// `[n_dst of the last block]`, on the host: classes, [`IGNORED`] where there is none or it was not asked for.
+    /// `[n_dst of the last block]`, on the host: classes; [`IGNORED`] for vertices without a class or not requested.
     pub labels: CpuBuffer<i32>,
-    /// How rows come from the PEs that own them. `None` where this PE has all.
+    /// How rows come from the PEs that own them. `None` if this PE has all rows.
     pub exchange: Option<Exchange<D>>,
     /// Feature rows that were loaded: from the cache, and from storage.
     pub loaded: Counts,
@@ -92,8 +92,10 @@ pub struct Exchange<D: Device> {
 }
 
 impl<D: Device> Batch<D> {
-    /// A batch of blocks in model order and the rows of the first one's sources, without labels. Errors: no blocks, or
-    /// another number of rows than the first block has sources (destinations, where the input is aggregated).
+    /// A batch of blocks in model order and the rows of the first one's sources, without labels.
+    ///
+    /// Errors: `blocks` is empty, `input` has another number of rows than the first block has sources (destinations, if
+    /// it is aggregated), or the device fails.
     pub fn from_blocks(device: &D, blocks: Vec<Arc<Block<D>>>, input: BatchInput<D>) -> Result<Self> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Err(Error::invalid("blocks", "empty", "one for each layer"));
@@ -116,14 +118,16 @@ impl<D: Device> Batch<D> {
         })
     }
 
-    /// Number of labels that count.
+    /// Number of labels that are not [`IGNORED`].
     pub fn n_labelled(&self) -> u64 {
         self.labels.iter().filter(|&&label| label != IGNORED).count() as u64
     }
 
-    /// The source rows of block `layer`, `[n_src, dim]`, of what the layer before it gave for its destinations, `x`:
-    /// `x` itself, unless other PEs own some of them. Every model passes its activations through here between two
-    /// layers. Collective where PEs cooperate. Errors: a layer that has no layer before it or no block.
+    /// The source rows of block `layer`, `[n_src, dim]`, given the output `x` of the layer before it: `x` itself,
+    /// unless other PEs own some of the rows. Every model must pass its activations through here between two layers.
+    /// Collective if PEs cooperate.
+    ///
+    /// Errors: `layer` is 0 or not below the number of blocks, and those of communication and of the device.
     pub fn sources(&self, tape: &Tape<D>, layer: usize, x: Var) -> Result<Var> {
         if layer == 0 || layer >= self.blocks.len() {
             return Err(Error::invalid("layer", layer, format!("1 to {}", self.blocks.len().max(1) - 1)));
@@ -134,7 +138,7 @@ impl<D: Device> Batch<D> {
         }
     }
 
-    /// Of `rows: [n_dst of the last block, cols]`, those of the seeds that were asked for, and which these are.
+    /// The requested seeds, and their rows of `rows: [n_dst of the last block, cols]`.
     pub fn rows_asked_for<T: Copy>(&self, rows: &[T], cols: usize) -> (Vec<u32>, Vec<T>) {
         let Some(seed_row) = &self.seed_row else { return (self.seeds.clone(), rows.to_vec()) };
         let row = |&r: &u32| &rows[r as usize * cols..(r as usize + 1) * cols];
@@ -144,8 +148,9 @@ impl<D: Device> Batch<D> {
 }
 
 impl<S: crate::device::Scalar> Batch<Cpu<S>> {
-    /// Moves a batch that was made on the host to `device` (on the CPU: the same memory). Errors: blocks or plans that
-    /// somebody else holds too, and those of the device.
+    /// Moves a batch from the host to `device` (on the CPU: the same memory).
+    ///
+    /// Errors: other clones of a block's or plan's `Arc` exist, or the device fails or is out of memory.
     pub fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<Batch<D>> {
         let exchange = self.exchange.map(|Exchange { peers, plans }| {
             let plan = |plan| ExchangePlan::from_host(device, owned("plans", plan)?).map(Arc::new);
@@ -169,7 +174,7 @@ impl<S: crate::device::Scalar> Batch<Cpu<S>> {
     }
 }
 
-/// What `shared` holds, if nobody else does.
+/// The contents of `shared`, if there is no other clone of it.
 fn owned<T>(name: &'static str, shared: Arc<T>) -> Result<T> {
     Arc::into_inner(shared).ok_or_else(|| Error::invalid(name, "shared", "what nobody else holds"))
 }

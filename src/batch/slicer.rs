@@ -1,4 +1,4 @@
-//! Slicing: rows of features and labels of given vertices, in host memory.
+//! Slicing: features and labels of given vertices, in host memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,16 +16,16 @@ use crate::sample::{Sampler, SamplerConfig};
 use crate::tape::{Aggregate, SparseRows};
 use crate::tensor::Tensor;
 
-/// What a model needs of its batches.
+/// What a model needs from its batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchNeeds {
     /// Blocks know their sources' in-degrees, for [`Block::symmetric_weights`].
     pub degrees: bool,
-    /// Blocks know their edges' numbers in the graph.
+    /// Blocks know their edges' ids in the graph.
     pub edge_ids: bool,
-    /// What the first layer does with dense features first of all, if it is the same whatever the parameters are. A
-    /// source may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]): the sources' rows, the
-    /// largest matrix of a batch, are never written. A source need not.
+    /// The first thing that the first layer does with dense features, if that does not depend on parameters. A source
+    /// may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]), but need not: so the sources' rows,
+    /// the largest matrix of a batch, are never written.
     pub input_aggregate: Option<Aggregate>,
 }
 
@@ -39,20 +39,22 @@ pub struct Slicer<S: Scalar> {
 }
 
 impl<S: Scalar> Slicer<S> {
-    /// A slicer of `dataset`, whose rows are in the memory of `cpu` (for a GPU, that of its [`host`](Storage::host)).
+    /// A slicer of `dataset`. Allocates rows from `cpu` (for a GPU, its [`host`](Storage::host)).
     pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, needs: BatchNeeds) -> Self {
         Slicer { cpu, dataset, needs, cache: None }
     }
 
-    /// With a cache of feature rows. What it holds, and so the counts of hits, depend on the order of batches: one
-    /// worker must prepare them. Errors: sparse features, or none.
+    /// The slicer with a cache of `n_rows` feature rows. Its contents, and so the counts of hits, depend on the order
+    /// of batches: only one worker may prepare them.
+    ///
+    /// Errors: the features are sparse, or there are none; and those of [`AnyFeatureCache::new`].
     pub fn with_cache(mut self, policy: Policy, n_rows: usize) -> Result<Self> {
         let cache = AnyFeatureCache::new(policy, n_rows, &self.dataset.features)?;
         self.cache = Some(Arc::new(Mutex::new(cache)));
         Ok(self)
     }
 
-    /// The memory that rows are in.
+    /// The allocator of the rows' memory.
     pub fn cpu(&self) -> &Cpu<S> {
         &self.cpu
     }
@@ -62,7 +64,7 @@ impl<S: Scalar> Slicer<S> {
         &self.dataset
     }
 
-    /// What batches are needed for.
+    /// What the model needs from its batches.
     pub fn needs(&self) -> BatchNeeds {
         self.needs
     }
@@ -72,18 +74,22 @@ impl<S: Scalar> Slicer<S> {
         self.cache.is_some()
     }
 
-    /// The configuration with what batches need besides.
+    /// The configuration, completed by what the model needs.
     pub(super) fn completed(&self, config: SamplerConfig) -> SamplerConfig {
         SamplerConfig { edge_ids: config.edge_ids || self.needs.edge_ids, ..config }
     }
 
-    /// A sampler whose blocks are as the model needs them. Errors: as of [`Sampler::new`].
+    /// A sampler whose blocks have what the model needs.
+    ///
+    /// Errors: `config` has no layers.
     pub fn sampler(&self, config: SamplerConfig) -> Result<Sampler> {
         let sampler = Sampler::new(self.completed(config))?;
         Ok(if self.needs.degrees { sampler.with_degrees(self.dataset.graph.clone()) } else { sampler })
     }
 
-    /// The block of all in-edges of `dst` (unique ids). Errors: an id out of range or repeated.
+    /// The block of all in-edges of `dst` (unique ids).
+    ///
+    /// Errors: an id is out of range or repeated, or the block has more edges than `u32` can count.
     pub fn full_block(&self, dst: &[u32]) -> Result<Block<Cpu<S>>> {
         let graph = self.cpu.load_graph(&self.dataset.graph)?;
         let edge_ids = self.needs.edge_ids;
@@ -96,7 +102,9 @@ impl<S: Scalar> Slicer<S> {
         block.with_degrees(&self.cpu, |v| self.dataset.graph.in_degree(v))
     }
 
-    /// `[vertices.len()]`: classes. Errors: a vertex out of range.
+    /// `[vertices.len()]`: classes.
+    ///
+    /// Errors: a vertex is out of range.
     pub fn labels(&self, vertices: &[u32]) -> Result<CpuBuffer<i32>> {
         self.check_vertices(vertices)?;
         let mut labels = self.cpu.allocate::<i32>(vertices.len())?;
@@ -106,8 +114,10 @@ impl<S: Scalar> Slicer<S> {
         Ok(labels)
     }
 
-    /// What a model takes of the features over `block`, its first one: the sources' rows, or their aggregate where the
-    /// model needs no more. Errors: as of [`rows`](Slicer::rows).
+    /// The input of a model whose first block is `block`: the sources' rows, or their aggregate if the model needs only
+    /// that.
+    ///
+    /// Errors: those of [`rows`](Slicer::rows).
     pub fn input(&self, block: &Block<Cpu<S>>) -> Result<BatchInput<Cpu<S>>> {
         let Some(aggregate) = self.needs.input_aggregate else { return self.rows(block.src()) };
         match &self.dataset.features {
@@ -143,20 +153,23 @@ impl<S: Scalar> Slicer<S> {
         Ok(BatchInput::Aggregated(out, aggregate))
     }
 
-    /// [`rows`](Slicer::rows), from the cache where they are there, and how many were.
+    /// [`rows`](Slicer::rows), from the cache if there is one; and the counts of hits and misses.
+    ///
+    /// Errors: those of [`rows`](Slicer::rows).
     pub fn cached_rows(&self, vertices: &[u32]) -> Result<(BatchInput<Cpu<S>>, Counts)> {
         let Some(cache) = &self.cache else {
             let misses = vertices.len() as u64;
             return Ok((self.rows(vertices)?, Counts { hits: 0, misses }));
         };
-        // A panic that poisons the lock has ended the run.
+        // The lock is poisoned only after a panic, which ends the run anyway.
         let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
         let (rows, counts) = cache.gather(&self.cpu, vertices)?;
         Ok((BatchInput::Dense(rows), counts))
     }
 
-    /// `[vertices.len(), dim]`: feature rows, widened to the scalar. Errors: a vertex out of range, more than
-    /// `u32::MAX` sparse entries.
+    /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
+    ///
+    /// Errors: a vertex is out of range, or there are more than `u32::MAX` sparse entries.
     pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
         match &self.dataset.features {
             Features::F32(x) => self.dense_rows(x.data(), vertices),
@@ -212,7 +225,7 @@ impl<S: Scalar> Slicer<S> {
             indices[to.clone()].copy_from_slice(columns);
             for (i, at) in to.enumerate() {
                 values[at] = S::from_f64(f64::from(row[i]));
-                // The entry's position names it; beyond 2^32 entries names repeat, which only correlates dropouts.
+                // The entry's position is its name. Beyond 2^32 entries names repeat, which only correlates dropouts.
                 names[at] = (from + i as u64) as u32;
             }
         }

@@ -1,4 +1,4 @@
-//! The trait of all sources of batches.
+//! The trait of sources of batches.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,18 +11,21 @@ use crate::sample::SamplerConfig;
 
 /// Makes batches.
 ///
-/// A batch is a pure function of the source, its seeds and its number, whoever makes it, when, and on how many threads.
+/// A batch is a pure function of the source, its seeds and its number: it does not matter which thread makes it, when,
+/// and on how many threads.
 pub trait BatchSource<D: Device>: Debug + Send + Sync {
-    /// The batch number `number` (counted over all epochs) around `seeds`, which may repeat; for a source of several
-    /// processing elements this one's part of it. Made by the queue `device`.
+    /// Batch number `number` (counted over all epochs) around `seeds`, which may repeat; if several processing elements
+    /// share it, this one's part of it. Made on the queue `device`.
     ///
-    /// Errors: a seed at or above the number of vertices, and those of sampling and of the device.
+    /// Errors: a seed is not below the number of vertices, and those of sampling and of the device.
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>>;
 
-    /// The same source with other neighbourhoods, as validation needs them.
+    /// The same source with another sampler, for example for validation.
+    ///
+    /// Errors: `sampler` has no layers, or is one that the source cannot use.
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>>;
 
-    /// Who may prepare batches, and how many ahead of the one that is computed.
+    /// Who may prepare batches ahead of the one that is computed.
     fn preparation(&self) -> Preparation {
         Preparation::AnyOrder
     }
@@ -32,8 +35,8 @@ pub trait BatchSource<D: Device>: Debug + Send + Sync {
         Group::alone()
     }
 
-    /// What full neighbourhoods can be read from, a layer at a time, if one processing element predicts all vertices by
-    /// itself and has room for each layer's activations of all of them.
+    /// A slicer to predict all vertices with, layer by layer over full neighbourhoods; `None` if this processing
+    /// element cannot do that alone, with memory for one layer's activations of all vertices.
     fn layer_by_layer(&self) -> Option<&Slicer<D::Scalar>> {
         None
     }
@@ -42,12 +45,12 @@ pub trait BatchSource<D: Device>: Debug + Send + Sync {
 /// Who prepares batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preparation {
-    /// Any number of workers, each at a batch of its own.
+    /// Any number of workers, each on a different batch.
     AnyOrder,
-    /// One worker: something (a cache) depends on the order.
+    /// One worker: something, like a cache, depends on the order.
     InOrder,
-    /// One worker, on a thread of its own, since it waits for those of other processing elements.
+    /// One worker, on its own thread, since it waits for the workers of other processing elements.
     Collective,
-    /// Whoever computes, when it needs the batch.
+    /// No workers: the computing thread makes each batch when it needs it.
     OnDemand,
 }

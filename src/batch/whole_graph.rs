@@ -20,8 +20,9 @@ pub struct WholeGraph<D: Device> {
 }
 
 impl<D: Device> WholeGraph<D> {
-    /// The slicer's data set, copied to `device`, for `n_layers` layers. Errors: a graph of more than `u32::MAX` edges,
-    /// and those of the device.
+    /// The slicer's data set, copied to `device`, for `n_layers` layers. 
+    ///
+    /// Errors: the graph has more than `u32::MAX` edges, or the device fails or is out of memory.
     pub fn new(device: &D, slicer: Slicer<D::Scalar>, n_layers: usize) -> Result<Self> {
         let all: Vec<u32> = (0..slicer.dataset().n_vertices() as u32).collect();
         let block = slicer.full_block(&all)?;
