@@ -1,7 +1,7 @@
-//! What a training step takes in either mode, by a model of bandwidths (Cooperative Minibatching, section 3.1, where γ
-//! is the bandwidth of the device's memory, α that between processing elements and β that from storage).
+//! The time of a training step in either mode, by a model of bandwidths (Cooperative Minibatching, section 3.1): γ of
+//! the device's memory, α between processing elements, β from storage.
 //!
-//! Per processing element (PE), with the counts of the largest one, for which the others wait:
+//! Per processing element (PE), with the counts of the PE that has most, since the others wait for it:
 //!
 //! ```text
 //! sampling   Σ_l (16 |S^l| + 4 |E^l|) / β                    + Σ_l 4 r_l / α
@@ -9,12 +9,12 @@
 //! layer l    3 · 4 (w_in (|S~^(l+1)| + |E^l| + |S^l|) + w_out |S^l|) / γ   + 2 · 4 w_in r_l / α
 //! ```
 //!
-//! `r_l` is how many of a layer's sources `S~^(l+1)` other PEs own: none in independent mode, where `S~` is `S`. `d` is
-//! the bytes of a feature row in storage, ρ the miss rate of the cache, and `w` are the numbers of columns. Sampling
-//! reads two offsets a vertex and an id an edge; a layer reads each source row, reads a row for each edge, writes the
-//! aggregate, and writes its output, and the backward pass does twice that. The first layer's input is exchanged with
-//! the features and has no gradient. Stages follow each other; arithmetic, latency and the sum of parameters' gradients
-//! are left out.
+//! `r_l` is the number of a layer's sources `S~^(l+1)` that other PEs own: 0 in independent mode, where `S~` is `S`.
+//! `d` is the number of bytes of a feature row in storage, ρ the miss rate of the cache, and `w` are numbers of
+//! columns. Sampling reads two offsets per vertex and one id per edge; a layer reads each source row, reads one row per
+//! edge, writes the aggregate, and writes its output; the backward pass does twice that. The first layer's input is
+//! exchanged with the features and has no gradient. Stages run one after the other; the model ignores arithmetic,
+//! latency and the sum of parameters' gradients.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::coop::Mode;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 
-/// What the model is told.
+/// The parameters of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostConfig {
     /// Bandwidths.
     pub machine: Machine,
     /// ρ in independent mode.
     pub independent_miss_rate: f64,
-    /// ρ in cooperative mode, in which PEs' caches hold different rows.
+    /// ρ in cooperative mode, where PEs' caches hold different rows.
     pub cooperative_miss_rate: f64,
     /// d: bytes of a feature row in storage.
     pub row_bytes: usize,
@@ -49,9 +49,9 @@ pub struct Stages {
     pub sample_exchange: f64,
     /// Loading feature rows.
     pub feature: f64,
-    /// Sending them to who needs them.
+    /// Sending feature rows to the PEs that need them.
     pub feature_exchange: f64,
-    /// `[n_layers]`: forward and backward.
+    /// `[n_layers]`: forward and backward passes.
     pub layers: Vec<f64>,
     /// `[n_layers]`: exchange of activations and their gradients.
     pub layer_exchanges: Vec<f64>,
@@ -63,7 +63,7 @@ impl Stages {
         self.sample_exchange + self.feature_exchange + self.layer_exchanges.iter().sum::<f64>()
     }
 
-    /// Seconds in all.
+    /// Total seconds.
     pub fn total(&self) -> f64 {
         self.sample + self.feature + self.layers.iter().sum::<f64>() + self.exchange()
     }
@@ -76,34 +76,36 @@ pub struct CostRow {
     pub machine: String,
     /// Number of PEs.
     pub n_pes: usize,
-    /// How they share a batch.
+    /// How the PEs share a batch.
     pub mode: Mode,
     /// Seconds of each stage.
     pub stages: Stages,
     /// Seconds of a training step.
     pub seconds: f64,
-    /// Independent mode's seconds over these.
+    /// Seconds in independent mode, divided by these seconds.
     pub speedup: f64,
     /// c: share of the sources that other PEs own.
     pub crossing_share: f64,
-    /// The c at which cooperation takes as long as independence, all layers having the same; below 0: at none, above 1:
-    /// cooperation is faster even if all rows cross. `None` where nothing is exchanged.
+    /// The c at which both modes take equally long, if c is the same in all layers. Below 0: cooperation is always
+    /// slower; above 1: it is faster even if all rows cross. `None` if nothing is exchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub break_even_share: Option<f64>,
 }
 
-/// Where cooperation stops paying.
+/// Where cooperation stops paying off.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostSummary {
     /// Name of the machine.
     pub machine: String,
-    /// The smallest number of PEs, of those predicted, at which cooperation is slower.
+    /// The smallest predicted number of PEs at which cooperation is slower.
     pub slower_from_pes: Option<usize>,
-    /// The largest speedup, and at how many PEs.
+    /// The number of PEs with the largest speedup, and the speedup.
     pub best: Option<(usize, f64)>,
 }
 
-/// Counts as [`modes()`] does, and predicts: two rows, independent and cooperative, for each number of PEs.
+/// Counts as [`modes()`] does, and predicts: two rows, independent and cooperative, per number of PEs.
+///
+/// Errors: those of [`modes()`] and [`predict`].
 pub fn cost(
     graph: &Arc<Graph>,
     pool: &[u32],
@@ -120,6 +122,8 @@ pub fn cost(
 
 impl CostConfig {
     /// `Ok` if bandwidths are positive and miss rates between 0 and 1.
+    ///
+    /// Errors: a bandwidth is not positive and finite, or a miss rate not between 0 and 1.
     pub fn check(&self) -> Result<()> {
         self.machine.check()?;
         for rate in [self.independent_miss_rate, self.cooperative_miss_rate] {
@@ -131,9 +135,10 @@ impl CostConfig {
     }
 }
 
-/// The model, for one number of PEs: independent, then cooperative.
+/// Predicts by the model for one number of PEs: independent, then cooperative.
 ///
-/// Errors: bandwidths that are not positive, miss rates beyond 0 to 1, widths for another number of layers.
+/// Errors: a bandwidth is not positive and finite, a miss rate not between 0 and 1, or `widths` are for another number
+/// of layers.
 pub fn predict(counts: &ModesRow, config: &CostConfig) -> Result<[CostRow; 2]> {
     config.check()?;
     let n_layers = counts.independent.edges.len();
@@ -151,7 +156,7 @@ pub fn predict(counts: &ModesRow, config: &CostConfig) -> Result<[CostRow; 2]> {
     );
     let coop = &counts.cooperative;
     let together = stages(coop, &coop.received, n_pes, config.cooperative_miss_rate, config);
-    // If all rows crossed.
+    // The exchange if all rows crossed.
     let all_cross = stages(coop, &coop.sources, n_pes, config.cooperative_miss_rate, config).exchange();
     let sum = |spreads: &[Spread]| spreads.iter().map(|spread| spread.total).sum::<f64>();
     let (received, needed) = (sum(&coop.received), sum(&coop.sources));
@@ -174,7 +179,7 @@ pub fn predict(counts: &ModesRow, config: &CostConfig) -> Result<[CostRow; 2]> {
     Ok([row(Mode::Independent, &apart), cooperative])
 }
 
-/// Seconds if `crossing` of the sources come from other PEs.
+/// Seconds if `crossing` of the sources come from other PEs, by layer.
 fn stages(row: &ModeRow, crossing: &[Spread], n_pes: usize, miss_rate: f64, config: &CostConfig) -> Stages {
     let [memory, interconnect, storage] = config.machine.bandwidths(n_pes);
     let n_layers = row.edges.len();
@@ -202,7 +207,7 @@ fn stages(row: &ModeRow, crossing: &[Spread], n_pes: usize, miss_rate: f64, conf
     stages
 }
 
-/// Where, among predictions for one machine, cooperation stops paying.
+/// Where cooperation stops paying off, among predictions for one machine.
 pub fn summarize(rows: &[CostRow]) -> CostSummary {
     let cooperative = || rows.iter().filter(|row| row.mode == Mode::Cooperative && row.n_pes > 1);
     let slower = cooperative().filter(|row| row.speedup < 1.0).map(|row| row.n_pes).min();

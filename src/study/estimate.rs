@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The standard error of the mean; 0 for a single batch, of which it is not known.
+    /// The standard error of the mean; 0 for a single batch, for which it is unknown.
     pub standard_error: f64,
 }
 
@@ -27,19 +27,19 @@ impl Estimate {
     }
 }
 
-/// A count that every processing element (PE) has, in means over batches.
+/// A count that every processing element (PE) has, averaged over batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// Sum over PEs.
     pub total: f64,
     /// Mean over PEs.
     pub per_pe: f64,
-    /// The largest of a batch's PEs: they wait for it.
+    /// The largest over a batch's PEs: the others wait for it.
     pub largest: f64,
 }
 
 impl Spread {
-    /// From counts of `batches`, each `[n_pes]`.
+    /// The spread of the counts of `batches`, each `[n_pes]`.
     pub fn of(batches: &[Vec<u64>]) -> Self {
         let n = batches.len().max(1) as f64;
         let sum = |of: &dyn Fn(&[u64]) -> u64| batches.iter().map(|pes| of(pes) as f64).sum::<f64>() / n;
@@ -49,7 +49,7 @@ impl Spread {
         Spread { total, per_pe: total / n_pes as f64, largest }
     }
 
-    /// How much more the largest PE has than the mean; 1 where there is nothing.
+    /// The largest PE's count divided by the mean; 1 if there is nothing.
     pub fn imbalance(&self) -> f64 {
         if self.per_pe == 0.0 { 1.0 } else { self.largest / self.per_pe }
     }

@@ -1,4 +1,4 @@
-//! Misses of the feature cache against κ (Cooperative Minibatching, section 3.2, figure 4).
+//! Misses of the feature cache by κ (Cooperative Minibatching, section 3.2, figure 4).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct KappaConfig {
     pub samplers: Vec<Method>,
     /// Fanout of each layer, from the seeds outward.
     pub fanouts: Fanouts,
-    /// How many consecutive minibatches are alike.
+    /// Numbers of consecutive minibatches that depend on each other.
     pub kappas: Vec<Kappa>,
     /// Capacities of the cache, in rows.
     pub cache_rows: Vec<usize>,
@@ -29,13 +29,13 @@ pub struct KappaConfig {
     pub policy: Policy,
     /// Seeds per minibatch.
     pub batch_size: usize,
-    /// Passes over the training vertices that are counted, after one that warms the cache up.
+    /// Counted passes over the training vertices, after one that warms up the cache.
     pub passes: u64,
-    /// Decides the order of seeds and the neighbourhoods.
+    /// The seed of the order of seed vertices and of neighbourhoods.
     pub seed: u64,
-    /// Trains so many epochs with each sampler and κ; 0: none.
+    /// Epochs to train with each sampler and κ; 0: no training.
     pub epochs: u64,
-    /// How: sampler, batch size, epochs and seed are those of this study.
+    /// The training; sampler, batch size, epochs and seed are taken from this study instead.
     pub train: TrainConfig,
 }
 
@@ -58,12 +58,12 @@ impl Default for KappaConfig {
     }
 }
 
-/// One sampler, κ and capacity.
+/// The counts of one sampler, κ and capacity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KappaRow {
     /// Name of the sampler.
     pub sampler: String,
-    /// How many consecutive minibatches are alike.
+    /// How many consecutive minibatches depend on each other.
     pub kappa: Kappa,
     /// Which rows the cache keeps.
     pub policy: Policy,
@@ -71,28 +71,29 @@ pub struct KappaRow {
     pub cache_rows: usize,
     /// Minibatches counted.
     pub batches: u64,
-    /// Their seeds.
+    /// Seeds of these minibatches.
     pub seeds: u64,
-    /// Rows asked for.
+    /// Row accesses.
     pub accesses: u64,
-    /// Rows that the cache did not have.
+    /// Accesses to rows that were not in the cache.
     pub misses: u64,
     /// Misses as a share of accesses.
     pub miss_rate: f64,
-    /// Misses for each seed: what is loaded from storage. A sampler that touches fewer rows can have the higher rate
-    /// and the fewer misses.
+    /// Misses per seed: rows loaded from storage. A sampler that needs fewer rows can have a higher miss rate and still
+    /// fewer misses.
     pub misses_per_seed: f64,
     /// Validation accuracy after the last epoch, if trained; the cache does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_acc: Option<f64>,
 }
 
-/// Samples consecutive training batches and sends the vertices whose features they need through caches that hold no
-/// data. A row for each sampler, κ and capacity, the last varying fastest.
+/// Samples consecutive training batches, and accesses the vertices whose features they need in caches without data.
+/// Returns one row per sampler, κ and capacity; capacity varies fastest.
 ///
-/// The first pass warms the caches up and is not counted. Errors: an empty list, no passes, a batch size of 0 or above
-/// the number of training vertices, a method that does not go with a κ between 1 and infinity (random walks), those of
-/// [`Directory::new`], and of training.
+/// The first pass warms up the caches and is not counted.
+///
+/// Errors: a list is empty, `passes` is 0, the batch size is 0 or above the number of training vertices, a method does
+/// not support a κ between 1 and infinity (random walks), and those of [`Directory::new`] and of training.
 pub fn kappa(
     dataset: &Arc<Dataset>,
     config: &KappaConfig,

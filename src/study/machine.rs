@@ -7,30 +7,32 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// A machine, by the bandwidths that the cost model knows, in bytes a second, of one processing element (PE).
+/// A machine, by the bandwidths of one processing element (PE) that the cost model needs, in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// What to call it.
+    /// Name of the machine.
     pub name: String,
     /// Number of PEs.
     pub n_pes: usize,
-    /// γ: memory of the device.
+    /// γ: of the device's memory.
     pub memory: f64,
     /// α: between PEs, in one direction.
     pub interconnect: f64,
     /// β: from storage, in one direction.
     pub storage: f64,
-    /// Whether all PEs share these bandwidths, instead of having them each.
+    /// Whether all PEs share these bandwidths, instead of each PE having them.
     pub shared: bool,
 }
 
 impl Machine {
-    /// Names of the machines that [`preset`](Machine::preset) knows, and of the one that it measures.
+    /// Names that [`preset`](Machine::preset) takes.
     pub const NAMES: [&'static str; 5] = ["4xA100", "8xA100", "16xV100", "8xH200", THIS];
 
-    /// A machine by name: with published bandwidths, or `this-machine`, whose are measured.
+    /// A machine by name: with published bandwidths, or `this-machine`, whose bandwidths are measured.
     ///
-    /// Data sheets give NVLink and PCI-e in both directions together; here is half of that.
+    /// Data sheets give NVLink and PCI-e bandwidths for both directions together; this takes half of them.
+    ///
+    /// Errors: `name` is not one of [`NAMES`](Machine::NAMES).
     pub fn preset(name: &str) -> Result<Self> {
         let gpus = |n_pes, memory, interconnect, storage| Machine {
             name: name.to_owned(),
@@ -42,7 +44,7 @@ impl Machine {
         };
         match name {
             // NVIDIA A100 data sheet (80 GB, SXM): HBM2e 2,039 GB/s, NVLink 600 GB/s, PCI-e generation 4 64 GB/s. Of
-            // four as of eight (over NVSwitch), each reaches the others with all of its NVLinks.
+            // four GPUs as of eight (over NVSwitch), each reaches the others with all of its NVLinks.
             "4xA100" => Ok(gpus(4, 2039.0, 300.0, 32.0)),
             "8xA100" => Ok(gpus(8, 2039.0, 300.0, 32.0)),
             // NVIDIA V100 data sheet (32 GB, SXM): HBM2 900 GB/s, NVLink 300 GB/s, PCI-e 32 GB/s; 16 over NVSwitch are
@@ -55,11 +57,11 @@ impl Machine {
         }
     }
 
-    /// This machine, whose PEs are threads: they share its memory, and exchanging or loading a row is copying it.
+    /// This machine, whose PEs are threads: they share its memory, and copy rows to exchange or load them.
     fn this() -> Result<Self> {
         let copied = measure_copy_bandwidth(1 << 26, 5);
         let n_pes = std::thread::available_parallelism().map_or(1, usize::from);
-        // Each byte copied is read and written.
+        // Each copied byte is read and written.
         let (memory, interconnect, storage) = (2.0 * copied, copied, copied);
         Ok(Machine { name: THIS.to_owned(), n_pes, memory, interconnect, storage, shared: true })
     }
@@ -78,7 +80,7 @@ impl Machine {
             ("storage bandwidth", self.storage),
         ] {
             if !(bandwidth > 0.0 && bandwidth.is_finite()) {
-                return Err(Error::invalid(name, bandwidth, "a positive number of bytes a second"));
+                return Err(Error::invalid(name, bandwidth, "a positive number of bytes per second"));
             }
         }
         Ok(())
@@ -87,8 +89,8 @@ impl Machine {
 
 const THIS: &str = "this-machine";
 
-/// Bytes a second copied from one place in memory to another by all threads, the best of `repeats` copies of `bytes`
-/// bytes, which should be more than caches hold.
+/// Bytes per second that all threads together copy within memory: the best of `repeats` copies of `bytes` bytes, which
+/// should be more than caches hold.
 pub fn measure_copy_bandwidth(bytes: usize, repeats: usize) -> f64 {
     const CHUNK: usize = 1 << 16;
     let words = bytes.div_ceil(8).max(1);
@@ -100,7 +102,7 @@ pub fn measure_copy_bandwidth(bytes: usize, repeats: usize) -> f64 {
         let pairs = target.par_chunks_mut(CHUNK).zip(source.par_chunks(CHUNK));
         pairs.for_each(|(target, source)| target.copy_from_slice(source));
         seconds = seconds.min(start.elapsed().as_secs_f64());
-        // Else the copy might be left out.
+        // Else the compiler might remove the copy.
         std::hint::black_box(&mut target);
     }
     (words * 8) as f64 / seconds.max(1e-9)

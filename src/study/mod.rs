@@ -1,13 +1,12 @@
 //! The experiments of Cooperative Minibatching (Balın, LaSalle & Çatalyürek, TMLR 2025) as programs.
 //!
-//! * [`work()`]: how much a batch's neighbourhoods hold, against the number of seeds (theorems 3.1 and 3.2, figure 2);
-//! * [`kappa()`]: misses of the feature cache against κ (section 3.2, figure 4);
-//! * [`modes()`]: what P processing elements do independently and cooperatively, for the same global batch (section
-//!   3.1);
-//! * [`cost()`]: what that takes on a machine with given bandwidths, by a model.
+//! * [`work()`]: size of a batch's neighbourhoods by number of seeds (theorems 3.1 and 3.2, figure 2);
+//! * [`kappa()`]: misses of the feature cache by κ (section 3.2, figure 4);
+//! * [`modes()`]: work of P processing elements, independent and cooperative, on the same global batch (section 3.1);
+//! * [`cost()`]: time of that work on a machine with given bandwidths, by a model.
 //!
-//! All but the training of [`kappa()`] only sample and count, on the CPU: counts are exact, and the same on every
-//! machine.
+//! They only sample and count, on the CPU, except for the optional training of [`kappa()`]: counts are exact, and the
+//! same on every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;
@@ -15,7 +14,7 @@
 //! let graph = Rmat::graph500(8, 8, 1).generate()?.into();
 //! let config = WorkConfig { batch_sizes: vec![16, 64], ..WorkConfig::default() };
 //! let rows = work(&graph, &(0..256).collect::<Vec<_>>(), &config, &mut ())?;
-//! // The larger batch has less work a seed.
+//! // The larger batch has less work per seed.
 //! assert!(rows[1].work_per_seed.mean < rows[0].work_per_seed.mean);
 //! # Ok::<(), cohop::Error>(())
 //! ```
@@ -38,9 +37,9 @@ pub use work::{WorkConfig, WorkRow, work};
 
 use crate::device::{LaborIterations, Method};
 
-/// Hears how far a study is. `()` is one that does not listen.
+/// Receives a study's progress. `()` ignores it.
 pub trait Listener {
-    /// Of `total` steps `done` are done; `what` comes next.
+    /// `done` of `total` steps are done; `what` comes next.
     fn step(&mut self, done: usize, total: usize, what: &str);
 }
 
@@ -48,7 +47,7 @@ impl Listener for () {
     fn step(&mut self, _: usize, _: usize, _: &str) {}
 }
 
-/// What rows call a sampling method.
+/// The name of a sampling method in rows of results.
 pub fn method_name(method: &Method) -> String {
     let mut name = match method {
         Method::Full => "full".to_owned(),

@@ -1,4 +1,4 @@
-//! Independent against cooperative minibatching at one global batch (Cooperative Minibatching, section 3.1).
+//! Independent and cooperative minibatching on the same global batch (Cooperative Minibatching, section 3.1).
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ pub struct ModesConfig {
     pub pes: Vec<usize>,
     /// Seeds of all PEs together.
     pub batch_size: usize,
-    /// Batches, over which means are taken.
+    /// Number of batches to average over.
     pub batches: usize,
-    /// Who owns which vertex in cooperative mode.
+    /// How vertices are assigned to owners in cooperative mode.
     pub partition: PartitionMethod,
     /// `[n_layers + 1]`: columns of the features, of each layer's output, and of the classes, in model order.
     pub widths: Vec<usize>,
-    /// Decides seeds, neighbourhoods and owners.
+    /// The seed of seed vertices, neighbourhoods and owners.
     pub seed: u64,
 }
 
@@ -53,12 +53,12 @@ impl Default for ModesConfig {
     }
 }
 
-/// What PEs hold and exchange in one mode. Lists go from the seeds outward.
+/// What each PE holds and exchanges in one mode. Lists go from the seeds outward.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModeRow {
-    /// `[n_layers + 1]`: `|S^l|` of a PE; of cooperating ones, those that it owns.
+    /// `[n_layers + 1]`: `|S^l|`; in cooperative mode, only vertices that the PE owns.
     pub vertices: Vec<Spread>,
-    /// `[n_layers]`: sources of a PE's blocks, `|S^(l+1)|`; of cooperating ones of any owner, `|S~^(l+1)|`.
+    /// `[n_layers]`: sources of a PE's blocks, `|S^(l+1)|`; in cooperative mode of any owner, `|S~^(l+1)|`.
     pub sources: Vec<Spread>,
     /// `[n_layers]`: `|E^l|`.
     pub edges: Vec<Spread>,
@@ -70,15 +70,15 @@ pub struct ModeRow {
     pub exchanged_ids: Spread,
     /// Rows received: features, activations, and the gradients of activations.
     pub exchanged_rows: Spread,
-    /// Bytes sent in sampling, as counted by the communicator: ids of sources and how many there are, and what LABOR-\*
-    /// and random walks look up.
+    /// Bytes sent for sampling, as counted by the communicator: ids of sources and their numbers, and what LABOR-\* and
+    /// random walks look up.
     pub sample_bytes: Spread,
     /// Bytes of feature rows received, in f32.
     pub feature_bytes: Spread,
-    /// Bytes of activations received, in f32; their gradients are as many.
+    /// Bytes of activations received, in f32; their gradients take as many.
     pub activation_bytes: Spread,
-    /// Bytes of a training step but for the gradients of parameters: samples, features, activations and their
-    /// gradients.
+    /// Bytes of a training step: samples, features, activations and their gradients, but not the gradients of
+    /// parameters.
     pub exchanged_bytes: Spread,
 }
 
@@ -91,9 +91,9 @@ pub struct ModesRow {
     pub batch_size: usize,
     /// Each PE has a minibatch of its share of the seeds.
     pub independent: ModeRow,
-    /// All process one minibatch together.
+    /// All PEs process one minibatch together.
     pub cooperative: ModeRow,
-    /// Vertices of all layers, seeds included, of all PEs: independent over cooperative.
+    /// Vertices of all layers, including seeds, over all PEs: independent divided by cooperative.
     pub vertices_ratio: f64,
     /// Edges, likewise.
     pub edges_ratio: f64,
@@ -101,7 +101,7 @@ pub struct ModesRow {
     pub inputs_ratio: f64,
 }
 
-/// What one PE has of one batch. Lists go from the seeds outward.
+/// One PE's counts for one batch. Lists go from the seeds outward.
 #[derive(Clone, Debug, Default)]
 struct Counts {
     vertices: Vec<u64>,
@@ -125,12 +125,13 @@ impl Counts {
     }
 }
 
-/// Samples the same batches of seeds in both modes, with each number of PEs (threads), and counts. A row for each
+/// Samples the same batches of seeds in both modes, with each number of PEs (threads), and counts. Returns one row per
 /// number.
 ///
-/// That cooperating PEs hold, together, exactly what one would alone is checked as it runs
-/// ([`Error::Disagreement`]). Errors: no numbers of PEs, widths that do not fit the fanouts, a batch size of 0 or above
-/// `pool.len()`, and those of partitions and samplers.
+/// Checks that cooperating PEs together hold exactly what one PE alone would hold ([`Error::Disagreement`]).
+///
+/// Errors: `pes` is empty, `widths` do not fit the fanouts, the batch size is 0 or above `pool.len()`, `batches` is 0,
+/// and those of partitions and samplers.
 pub fn modes(
     graph: &Arc<Graph>,
     pool: &[u32],
@@ -162,7 +163,7 @@ pub fn modes(
     let mut rows = Vec::with_capacity(config.pes.len());
     for (i, &n_pes) in config.pes.iter().enumerate() {
         listener.step(2 * i + 1, total, &format!("{n_pes} PEs, independent"));
-        // Partition checks their number.
+        // `Partition` checks the number of PEs.
         let partition = Partition::of_graph(config.partition, graph, n_pes, config.seed)?;
         let apart = match n_pes {
             1 => alone.clone(),
@@ -177,7 +178,7 @@ pub fn modes(
     Ok(rows)
 }
 
-/// By batch, by PE.
+/// Counts by batch, then by PE.
 type BatchCounts = Vec<Vec<Counts>>;
 
 fn independent(
@@ -190,7 +191,7 @@ fn independent(
     let loaded = cpu.load_graph(graph)?;
     let one = |(number, seeds): &(u64, Vec<u32>)| {
         let share = |rank| {
-            // Alone, a PE samples what cooperating ones do.
+            // One PE alone samples what cooperating PEs sample.
             let config = if n_pes == 1 { sampler.clone() } else { independent_sampler(sampler, rank) };
             let seeds = &seeds[seeds_of(seeds.len(), rank, n_pes)];
             let (vertices, edges) = counts(&Sampler::new(config)?.sample(&cpu, &loaded, seeds, *number)?);
@@ -225,7 +226,7 @@ fn cooperative(
     Ok((0..batches.len()).map(of_batch).collect())
 }
 
-/// `Ok` if cooperating PEs hold together what one holds alone.
+/// `Ok` if cooperating PEs together hold what one PE alone holds.
 fn check_totals(together: &BatchCounts, alone: &BatchCounts) -> Result<()> {
     for (together, alone) in together.iter().zip(alone) {
         let [alone] = &alone[..] else { continue };

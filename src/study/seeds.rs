@@ -1,10 +1,10 @@
-//! Which seeds a study's batches have.
+//! The seeds of a study's batches.
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::sample::Batches;
 
-/// The training vertices; of a data set without any, all vertices.
+/// The training vertices, or all vertices if the data set has no training vertices.
 pub fn seed_pool(dataset: &Dataset) -> Vec<u32> {
     if dataset.train_idx.is_empty() {
         (0..dataset.n_vertices() as u32).collect()
@@ -13,8 +13,8 @@ pub fn seed_pool(dataset: &Dataset) -> Vec<u32> {
     }
 }
 
-/// `n_batches` batches of `batch_size` seeds each, as epochs of training have them but for the smaller last ones:
-/// within an epoch without repeats. Calls `each` with a number, counted from 0, and the seeds.
+/// `n_batches` batches of `batch_size` seeds each: those of training epochs, without the smaller last ones, so that
+/// seeds do not repeat within an epoch. Calls `each` with a number, counted from 0, and the seeds.
 pub(super) fn for_full_batches(
     pool: &[u32],
     batch_size: usize,
@@ -41,7 +41,7 @@ pub(super) fn for_full_batches(
     Ok(())
 }
 
-/// `Ok` if `pool` has so many seeds.
+/// `Ok` if `pool` has at least `batch_size` seeds, and that is not 0.
 pub(super) fn check_batch_size(pool: &[u32], batch_size: usize) -> Result<()> {
     if (1..=pool.len()).contains(&batch_size) {
         return Ok(());
@@ -49,7 +49,7 @@ pub(super) fn check_batch_size(pool: &[u32], batch_size: usize) -> Result<()> {
     Err(Error::invalid("batch_size", batch_size, format!("1 to the {} seed vertices", pool.len())))
 }
 
-/// `Ok` if `items`, by name `argument`, are not empty.
+/// `Ok` if `items`, which errors call `argument`, are not empty.
 pub(super) fn check_not_empty<T>(argument: &'static str, items: &[T]) -> Result<()> {
     if items.is_empty() {
         return Err(Error::invalid(argument, "an empty list", "one at least"));

@@ -1,4 +1,4 @@
-//! Work against batch size (Cooperative Minibatching, theorems 3.1 and 3.2, figure 2).
+//! Work by batch size (Cooperative Minibatching, theorems 3.1 and 3.2, figure 2).
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub struct WorkConfig {
     pub samplers: Vec<Method>,
     /// Fanout of each layer, from the seeds outward.
     pub fanouts: Fanouts,
-    /// Numbers of seeds.
+    /// Numbers of seeds per batch.
     pub batch_sizes: Vec<usize>,
-    /// Batches of each, over which the mean is taken.
+    /// Number of batches of each size to average over.
     pub batches: usize,
-    /// Decides seeds and neighbourhoods.
+    /// The seed of seed vertices and neighbourhoods.
     pub seed: u64,
 }
 
@@ -47,9 +47,9 @@ pub struct WorkRow {
     pub sampler: String,
     /// Number of seeds.
     pub batch_size: usize,
-    /// Batches that were sampled.
+    /// Number of sampled batches.
     pub batches: usize,
-    /// `[n_layers + 1]`: `|S^l|`, vertices from the seeds outward; the last are those whose features are loaded.
+    /// `[n_layers + 1]`: `|S^l|`, vertices from the seeds outward; features of the last ones are loaded.
     pub vertices: Vec<Estimate>,
     /// `[n_layers]`: `|E^l|`, edges from the seeds outward.
     pub edges: Vec<Estimate>,
@@ -57,14 +57,14 @@ pub struct WorkRow {
     pub work: Estimate,
     /// `W(B) / B`, which never rises with `B` in expectation.
     pub work_per_seed: Estimate,
-    /// `|S^L| / B`: rows of features loaded for each seed.
+    /// `|S^L| / B`: feature rows loaded per seed.
     pub inputs_per_seed: Estimate,
 }
 
 /// Vertices `[n_layers + 1]` and edges `[n_layers]` of a batch, from the seeds outward.
 type LayerCounts = (Vec<u64>, Vec<u64>);
 
-/// Those of `batch`.
+/// The counts of `batch`.
 pub(super) fn counts<S: crate::device::Scalar>(batch: &MiniBatch<Cpu<S>>) -> LayerCounts {
     let vertices = std::iter::once(batch.seeds.len() as u64)
         .chain(batch.blocks.iter().rev().map(|block| block.n_src() as u64))
@@ -72,11 +72,11 @@ pub(super) fn counts<S: crate::device::Scalar>(batch: &MiniBatch<Cpu<S>>) -> Lay
     (vertices, batch.blocks.iter().rev().map(|block| block.n_edge() as u64).collect())
 }
 
-/// Samples batches of every size with every sampler and counts what they hold. A row for each sampler and batch size,
-/// batch sizes within samplers.
+/// Samples batches of every size with every sampler and counts what they hold. Returns one row per sampler and batch
+/// size; batch size varies fastest. Every sampler has the same seeds.
 ///
-/// Every sampler has the same seeds. Errors: no samplers or batch sizes, a batch size of 0 or above `pool.len()`, and
-/// those of [`Sampler::sample`].
+/// Errors: `samplers` or `batch_sizes` is empty, a batch size is 0 or above `pool.len()`, `batches` is 0, and those of
+/// [`Sampler::sample`].
 pub fn work(
     graph: &Arc<Graph>,
     pool: &[u32],
