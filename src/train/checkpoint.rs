@@ -1,7 +1,7 @@
 //! Checkpoints: one safetensors file with parameters, optimiser state, the best epoch's parameters and, in its
 //! metadata, the configuration and counters as JSON.
 //!
-//! All randomness is a function of the seed and of counters, so that a resumed run continues to the bit.
+//! All randomness is a function of the seed and of counters, so a resumed run gives the same bits.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ pub const FILE: &str = "checkpoint.safetensors";
 /// The key of the JSON in the file's metadata.
 const METADATA_KEY: &str = "cohop";
 
-/// What a checkpoint says besides its tensors.
+/// The contents of a checkpoint besides its tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointInfo {
     /// Version of the format.
     pub version: u32,
     /// Name of the data set trained on.
     pub dataset: String,
-    /// The run's configuration, completed from the data set.
+    /// The run's configuration, completed by the data set.
     pub config: TrainConfig,
     /// Number of epochs done.
     pub epoch: u64,
@@ -54,7 +54,7 @@ pub struct BestInfo {
     pub val_acc: f64,
     /// Validation loss.
     pub val_loss: f64,
-    /// Validation area under the ROC curve, where it decides.
+    /// Validation area under the ROC curve, if there are two classes.
     #[serde(default)]
     pub val_auc: Option<f64>,
 }
@@ -65,8 +65,9 @@ fn path_of(folder: &Path) -> PathBuf {
     folder.join(FILE)
 }
 
-/// Reads what a checkpoint folder says of its run, without its tensors' values. Errors: a file that cannot be read or is no
-/// checkpoint, another version of the format.
+/// Reads a checkpoint's description of its run, without its tensors.
+///
+/// Errors: the file in `folder` cannot be read, is no checkpoint, or has another version.
 pub fn read_info(folder: &Path) -> Result<CheckpointInfo> {
     let path = path_of(folder);
     info_of(&path, &TensorFile::read(&path)?)
@@ -82,8 +83,10 @@ fn info_of(path: &Path, file: &TensorFile) -> Result<CheckpointInfo> {
 }
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
-    /// Writes the whole state of the run to `folder` (made if it is missing). The file is replaced at once: a crash
-    /// leaves the old one.
+    /// Writes the whole state of the run to `folder`, which is created if it is missing. The file is replaced in one
+    /// step: after a crash the old one is still there.
+    ///
+    /// Errors: the file cannot be written, or the device fails.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let io = |e| Error::io(folder, e);
         std::fs::create_dir_all(folder).map_err(io)?;
@@ -106,8 +109,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         tensor_file::write(self.device(), &path_of(folder), self.named_tensors(), texts)
     }
 
-    /// Brings the run to the state that [`save`](Trainer::save) wrote to `folder`; the model must have the same
-    /// parameters. Errors: a file that cannot be read or is not a checkpoint, parameters of other names or shapes.
+    /// Restores the state of the run that [`save`](Trainer::save) wrote to `folder`; the model must have the same
+    /// parameters.
+    ///
+    /// Errors: the file cannot be read or is no checkpoint, or its parameters have other names or shapes.
     pub fn load(&mut self, folder: &Path) -> Result<()> {
         let path = path_of(folder);
         let file = TensorFile::read(&path)?;
@@ -115,7 +120,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let tensors = file.tensors()?;
         let device = self.device.clone();
         let read = |name: String, shape: [usize; 2]| tensors.get(&device, &name, shape);
-        // All is read before anything is changed.
+        // Read everything before changing anything.
         let (mut values, mut state, mut best) = (Vec::new(), Vec::new(), Vec::new());
         for ((_, parameter), moments) in self.model.parameters().iter().zip(self.optimizer.state()) {
             let (name, shape) = (&parameter.name, parameter.value.shape());
@@ -159,8 +164,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
 
 impl<D: Device> Trainer<D> {
     /// The run of a built-in model that [`save`](Trainer::save) wrote to `folder`, on the same data set. `adjust` may
-    /// change what does not touch the past, such as the number of epochs or workers. Errors: as of
-    /// [`load`](Trainer::load) and [`new`](Trainer::new).
+    /// change settings that past epochs did not depend on, such as the number of epochs or workers.
+    ///
+    /// Errors: those of [`load`](Trainer::load) and [`new`](Trainer::new).
     pub fn resume(
         device: D,
         dataset: Arc<Dataset>,

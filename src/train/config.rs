@@ -1,4 +1,4 @@
-//! What a training run depends on.
+//! The configuration of a training run.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ pub enum EvalMode {
     Full,
 }
 
-/// What chooses the best epoch.
+/// The measure that chooses the best epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// Share of right predictions.
+    /// Share of correct predictions.
     #[default]
     Accuracy,
-    /// Area under the ROC curve: for two classes.
+    /// Area under the ROC curve; only for two classes.
     Auc,
 }
 
@@ -45,25 +45,25 @@ impl Metric {
     }
 }
 
-/// A cache of feature rows, of each processing element.
+/// Each processing element's cache of feature rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheConfig {
-    /// Which rows it keeps.
+    /// Which rows the cache keeps.
     pub policy: Policy,
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
 }
 
-/// How a run is shared between processing elements.
+/// How processing elements share a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParallelConfig {
     /// How they share a batch.
     pub mode: Mode,
-    /// Who owns which vertex, in cooperative mode.
+    /// How vertices are assigned to owners in cooperative mode.
     pub partition: PartitionMethod,
 }
 
-/// All that a training run depends on, besides the data set.
+/// Everything that a training run depends on, besides the data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainConfig {
     /// The model; numbers of features, classes and relations of 0 are taken from the data set.
@@ -71,43 +71,44 @@ pub struct TrainConfig {
     /// Whether each feature row is scaled to sum 1.
     #[serde(default)]
     pub row_normalize: bool,
-    /// Whether a graph with relations gets an inverse one for each
+    /// Whether a graph with relations gets an inverse relation for each
     /// ([`add_inverse_relations`](crate::graph::Graph::add_inverse_relations)).
     #[serde(default)]
     pub inverse_relations: bool,
     /// The optimiser.
     pub optimizer: OptimizerConfig,
-    /// The sampler, one fanout a layer.
+    /// The sampler, with one fanout per layer.
     pub sampler: SamplerConfig,
-    /// Seeds per minibatch. `None`: one batch of all training vertices; with full neighbourhoods it runs on the whole
-    /// graph.
+    /// Seeds per minibatch. `None`: one batch of all training vertices; with [`Method::Full`](crate::device::Method) it
+    /// runs on the whole graph.
     pub batch_size: Option<usize>,
-    /// The most epochs to train for.
+    /// The largest number of epochs.
     pub epochs: u64,
-    /// Stop after so many epochs in which neither the best validation metric nor the lowest validation loss was reached
-    /// again or bettered.
+    /// Stop after this many epochs in a row in which neither the validation metric nor the validation loss was at least
+    /// as good as its best so far.
     pub patience: Option<u64>,
-    /// Decides initial parameters, order of seeds, neighbourhoods and dropout.
+    /// The seed of initial parameters, the order of seed vertices, dropout and the partition; neighbourhoods have the
+    /// sampler's seed.
     pub seed: u64,
     /// How validation and test predictions are made.
     pub eval: EvalMode,
-    /// What chooses the best epoch by the validation vertices.
+    /// The measure on the validation vertices that chooses the best epoch.
     #[serde(default)]
     pub metric: Metric,
-    /// A cache of feature rows; with one, at most one thread prepares batches.
+    /// A cache of feature rows. With a cache, at most one thread prepares batches.
     #[serde(default)]
     pub cache: Option<CacheConfig>,
-    /// What lies in the device's memory, where minibatches are then made instead of on the host ahead of the device.
-    /// Results do not depend on it.
+    /// Which data is in the device's memory. If any, minibatches are made on the device instead of ahead of it on the
+    /// host. Results do not depend on this.
     #[serde(default)]
     pub data_on_device: DataOnDevice,
-    /// How many batches are prepared at a time, ahead of what is computed: by threads of their own, or on the CPU by
-    /// those that compute. Results do not depend on it.
+    /// How many batches are prepared at a time, ahead of the computation: for a GPU by separate threads, on the CPU by
+    /// the threads that compute. Results do not depend on this.
     pub workers: usize,
 }
 
 impl TrainConfig {
-    /// The data set as the run sees it: with rows scaled and inverse relations added, where the configuration says so.
+    /// The data set as the run sees it: with rows scaled and inverse relations added, if the configuration says so.
     pub(super) fn transformed(&self, mut dataset: Arc<Dataset>) -> Result<Arc<Dataset>> {
         if self.row_normalize {
             let features = dataset.features.row_normalize()?;
@@ -120,7 +121,7 @@ impl TrainConfig {
         Ok(dataset)
     }
 
-    /// The built-in model, whose numbers that were left open are taken from the data set.
+    /// The built-in model; takes numbers that were left open from the data set.
     pub(super) fn built_in_model<D: Device>(&mut self, device: &D, dataset: &Dataset) -> Result<Stack<D>> {
         let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
         fill(&mut self.model.n_features, dataset.features.dim().max(one_hot), "n_features")?;
@@ -137,7 +138,7 @@ impl TrainConfig {
         Stack::new(device, &self.model, self.seed)
     }
 
-    /// `Ok` if the run fits the data set and a model of so many layers and outputs.
+    /// `Ok` if the configuration fits the data set and a model with these numbers of layers and outputs.
     pub(super) fn check(&self, dataset: &Dataset, n_layers: usize, n_outputs: usize) -> Result<()> {
         if dataset.train_idx.is_empty() {
             return Err(Error::invalid("train_idx", "empty", "at least one training vertex"));
@@ -160,7 +161,7 @@ impl TrainConfig {
     }
 }
 
-/// Takes a number that was left open from the data set; what was given must agree with it.
+/// Takes a number that was left open from the data set; a given number must agree with the data set.
 fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {
     if from_data == 0 {
         let what = if name == "n_classes" { "labels" } else { "vertices" };
@@ -176,7 +177,7 @@ fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {
 }
 
 impl Default for TrainConfig {
-    /// GraphSAGE with two layers of 64, as trains well on the built-in data.
+    /// GraphSAGE with two layers of 64, which trains well on the built-in data.
     fn default() -> Self {
         TrainConfig {
             model: ModelConfig::default(),

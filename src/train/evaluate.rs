@@ -19,17 +19,19 @@ use crate::tensor::Tensor;
 pub struct Evaluation {
     /// Mean negative log-likelihood; NaN without labelled vertices.
     pub loss: f64,
-    /// Share of right predictions; NaN without labelled vertices.
+    /// Share of correct predictions; NaN without labelled vertices.
     pub accuracy: f64,
-    /// Area under the ROC curve; NaN unless there are two classes, both among the labels.
+    /// Area under the ROC curve; NaN unless there are two classes and both occur among the labels.
     pub auc: f64,
 }
 
 impl Evaluation {
-    /// Of no vertices.
+    /// The evaluation of no vertices.
     pub const NONE: Evaluation = Evaluation { loss: f64::NAN, accuracy: f64::NAN, auc: f64::NAN };
 
-    /// From `logits: [labels.len(), n_classes]`.
+    /// The evaluation of `logits: [labels.len(), n_classes]`.
+    ///
+    /// Errors: `logits` does not have `labels.len() * n_classes` elements.
     pub fn new<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Result<Self> {
         let auc = if n_classes == 2 {
             let score = |row: &[S]| row[1].widen_f64() - row[0].widen_f64();
@@ -45,9 +47,11 @@ impl Evaluation {
     }
 }
 
-/// Scores of `vertices` by batches of `source`, of `batch_size` each: `[vertices.len(), n_outputs]`, on every
-/// processing element of the source's group. Repeats in a batch get the same prediction. Batches are prepared ahead by
-/// up to `workers` workers (0: in turn). Errors: a batch size of 0, and those of the source and the model.
+/// Scores of `vertices`, in batches of `batch_size` from `source`: `[vertices.len(), n_outputs]`, on every processing
+/// element of the source's group. Repeated vertices in a batch get the same prediction. Up to `workers` workers prepare
+/// batches ahead (0: none is prepared ahead).
+///
+/// Errors: `batch_size` is 0, and those of the source and the model.
 pub fn infer_batches<D: Device>(
     device: &D,
     model: &dyn Model<D>,
@@ -81,8 +85,9 @@ pub fn infer_batches<D: Device>(
 
 /// Logits of all vertices, `[n_vertices, n_classes]`, layer by layer over full neighbourhoods: each vertex is computed
 /// once per layer, in chunks of `chunk` destinations. Holds two layers' activations of all vertices on the device; for
-/// a model with a head those of all layers. Errors: a chunk of 0, a model that is not one layer after the other, and
-/// those of the layers and the device.
+/// a model with a head, those of all layers.
+///
+/// Errors: `chunk` is 0, `model` has no [`Model::layer_by_layer`], and those of the layers and the device.
 pub fn infer_full<D: Device>(
     device: &D,
     model: &dyn Model<D>,
@@ -98,7 +103,7 @@ pub fn infer_full<D: Device>(
         return Err(Error::invalid("model", "not layer by layer", "one with `Model::layer_by_layer`"));
     };
     let n = slicer.dataset().n_vertices();
-    // Each layer's activations of all vertices: only the last one's, unless a head wants them all.
+    // Activations of all vertices: only the last layer's, unless a head needs those of all layers.
     let mut outputs: Vec<Tensor<D>> = Vec::new();
     for layer in 0..n_layers {
         let slicer = slicer.clone();
@@ -144,8 +149,8 @@ pub fn infer_full<D: Device>(
     outputs.last().map_or_else(|| Ok(Vec::new()), |logits| logits.to_vec(device))
 }
 
-/// `[n, cols]` from what `compute` makes, chunk by chunk of at most `chunk` rows, of what `work` has prepared. `None`
-/// without rows.
+/// `[n, cols]`: the rows that `compute` makes of what `work` has prepared, chunk by chunk of at most `chunk` rows.
+/// `None` if `n` is 0.
 fn by_chunks<D: Device, T: Send + 'static>(
     device: &D,
     n: usize,

@@ -1,4 +1,4 @@
-//! Batches of a source, prepared ahead of who computes them.
+//! Batches of a source, prepared ahead of the computation.
 
 use std::sync::Arc;
 
@@ -34,12 +34,14 @@ pub struct Loader<D: Device> {
     batches: Pipeline<Prepared<D>>,
 }
 
-/// A batch, and when it is on the device, where another queue than that of the computations brings it there.
+/// A batch, and an event after its copy to the device if another queue than the computation's copies it.
 type Prepared<D> = (Batch<D>, Option<<D as crate::device::Storage>::Event>);
 
 impl<D: Device> Loader<D> {
-    /// The batches of `source` with these numbers and seeds, in this order, for computations on `device`, prepared by
-    /// up to `workers` workers (0: each when it is asked for). Errors: threads that the system refuses.
+    /// The batches of `source` with these numbers and seeds, in this order, for computations on `device`. Up to
+    /// `workers` workers prepare them ahead (0: each batch is made when it is needed).
+    ///
+    /// Errors: the system refuses to start threads, or the device fails.
     pub fn new(
         device: &D,
         source: Arc<dyn BatchSource<D>>,
@@ -49,7 +51,7 @@ impl<D: Device> Loader<D> {
         let n = batches.len();
         let preparation = source.preparation();
         let on_demand = preparation == Preparation::OnDemand;
-        // Workers also start the copies to the device, beside what it computes.
+        // Workers also start the copies to the device, while it computes.
         let uploads = if on_demand { device.clone() } else { device.beside()? };
         let work = move |i: usize| {
             let (number, seeds) = &batches[i];
@@ -79,11 +81,11 @@ impl<D: Device> Iterator for Loader<D> {
     }
 }
 
-/// Runs `body`, which takes batches of a loader that outlives it. If it fails or panics, the other processing elements
-/// hear of it before the loader is dropped, whose worker may wait for them.
+/// Runs `body`, which takes batches of a loader that outlives it. If `body` fails or panics, this tells the other
+/// processing elements before the loader is dropped, since its worker may wait for them.
 pub(super) fn telling_others<D: Device, R>(group: &Group<D>, body: impl FnOnce() -> Result<R>) -> Result<R> {
     struct Leaving<'a, D: Device> {
-        /// `None` once all is well.
+        /// `None` once `body` has succeeded.
         group: Option<&'a Group<D>>,
         problem: Option<String>,
     }

@@ -1,9 +1,9 @@
-//! Measures of predictions, on the host.
+//! Quality measures of predictions, on the host.
 
 use crate::device::{IGNORED, Scalar};
 use crate::error::{Result, check_length};
 
-/// The column of the largest value of each row, the first one among equals; NaN is never the largest.
+/// The column of each row's largest value, the first among equals; NaN is never the largest.
 ///
 /// `scores: [n, n_columns]`.
 pub fn argmax_rows<S: Scalar>(scores: &[S], n_columns: usize) -> Vec<i32> {
@@ -17,7 +17,9 @@ pub fn argmax_rows<S: Scalar>(scores: &[S], n_columns: usize) -> Vec<i32> {
     scores.chunks_exact(n_columns).map(best).collect()
 }
 
-/// Share of labelled rows whose prediction is right; NaN if no row has a label.
+/// Share of labelled rows whose prediction is correct; NaN if no row has a label.
+///
+/// Errors: `predictions` and `labels` differ in length.
 pub fn accuracy(predictions: &[i32], labels: &[i32]) -> Result<f64> {
     check_length("predictions", predictions.len(), labels.len())?;
     let labelled = labels.iter().filter(|&&l| l != IGNORED).count();
@@ -26,6 +28,8 @@ pub fn accuracy(predictions: &[i32], labels: &[i32]) -> Result<f64> {
 }
 
 /// Mean negative log-likelihood of the labelled rows under `logits: [n, n_classes]`; NaN if no row has a label.
+///
+/// Errors: `logits` does not have `labels.len() * n_classes` elements.
 pub fn mean_nll<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Result<f64> {
     check_length("logits", logits.len(), labels.len() * n_classes)?;
     let mut sum = 0.0;
@@ -43,9 +47,12 @@ pub fn mean_nll<S: Scalar>(logits: &[S], n_classes: usize, labels: &[i32]) -> Re
 }
 
 /// Area under the ROC curve of a binary classifier: the probability that a row of class 1 has a higher score than one
-/// of class 0, ties counted half (mid-ranks). NaN without rows of both classes.
+/// of class 0, where ties count half (mid-ranks). NaN without rows of both classes.
 ///
-/// `scores: [n]`, `labels: [n]`; labels other than 0 and 1 are passed over. A NaN score ranks above all numbers.
+/// `scores: [n]`, `labels: [n]`; rows with labels other than 0 and 1 are skipped. A NaN score ranks above all
+/// numbers.
+///
+/// Errors: `scores` and `labels` differ in length.
 pub fn roc_auc(scores: &[f64], labels: &[i32]) -> Result<f64> {
     check_length("scores", scores.len(), labels.len())?;
     let mut rows: Vec<(f64, bool)> = scores

@@ -1,6 +1,6 @@
 //! Training, evaluation and inference: batch preparation, the loop, checkpoints.
 //!
-//! [`Trainer`] is the whole of it:
+//! [`Trainer`] does everything:
 //!
 //! ```no_run
 //! use std::sync::Arc;

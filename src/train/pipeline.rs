@@ -1,4 +1,4 @@
-//! Work done ahead, by threads of its own or by those that compute, delivered in order through a bounded queue.
+//! Work done ahead, by separate threads or by the threads that compute, delivered in order through a bounded queue.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,16 +9,16 @@ use crate::coop::{Group, Mode};
 use crate::device::{Device, Storage};
 use crate::error::{Error, Result, panic_message};
 
-/// Runs `compute`, which calls many kernels of `D`. Where these run on rayon's current pool, so does it: a kernel that
-/// is called from another thread is handed over, and waited for. Unless the processing elements of `group` wait for
-/// each other in it, which a thread of the pool must not.
+/// Runs `compute`, which calls many kernels of `D`. If these run on rayon's current pool, so does `compute`: otherwise
+/// every kernel call would be handed over to the pool and waited for. But not if the processing elements of `group`
+/// wait for each other in `compute`, which a thread of the pool must not do.
 pub(super) fn computing<D: Device, R: Send>(group: &Group<D>, compute: impl FnOnce() -> R + Send) -> R {
     if D::RUNS_ON_POOL && group.mode() == Mode::Serial { rayon::scope(|_| compute()) } else { compute() }
 }
 
-/// `n_items` items that `workers` workers prepare for computations on `D`. Where these run on rayon's current pool, so
-/// do the workers: with threads of their own, there would be more threads than cores, and a kernel that waits for one
-/// of its threads to be given a core again.
+/// `n_items` items that `workers` workers prepare for computations on `D`. If these run on rayon's current pool, so do
+/// the workers: with separate threads there would be more threads than cores, and kernels would wait until the system
+/// gives their threads a core again.
 pub(super) fn prepared_ahead<D: Storage, T: Send + 'static>(
     workers: usize,
     n_items: usize,
@@ -31,7 +31,7 @@ pub(super) fn prepared_ahead<D: Storage, T: Send + 'static>(
     }
 }
 
-/// How many batches workers may be ahead of the consumer, for `workers` of them.
+/// How many batches ahead of the consumer `workers` workers may be.
 pub(super) fn queue_depth(workers: usize) -> usize {
     2 * workers + 1
 }
@@ -40,9 +40,9 @@ type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 
 /// An iterator over `work(0), work(1), …, work(n - 1)`, computed ahead by workers (threads, or jobs of a pool).
 ///
-/// Items come in order whatever the number of workers, and at most `depth` are ready or in the making. After an error
-/// (a panic of `work` is one) the iterator ends. Dropping it stops the workers: each finishes the item it is at, and is
-/// waited for. With 0 workers the items are computed when they are asked for.
+/// Items come in order for any number of workers, and at most `depth` are ready or in progress. After an error (a panic
+/// of `work` counts as one) the iterator ends. Dropping it stops the workers, and waits until each has finished its
+/// current item. With 0 workers each item is computed when the consumer takes it.
 ///
 /// ```
 /// use cohop::train::Pipeline;
@@ -52,7 +52,7 @@ type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 /// ```
 pub struct Pipeline<T: Send + 'static> {
     shared: Arc<Shared<T>>,
-    /// Threads of its own.
+    /// Its threads; none for jobs of a pool.
     workers: Vec<JoinHandle<()>>,
     finished: bool,
 }
@@ -61,7 +61,7 @@ struct Shared<T> {
     work: Box<Work<T>>,
     n_items: usize,
     depth: usize,
-    /// How many jobs of rayon's pool may be at work.
+    /// How many jobs of rayon's pool may run at a time.
     max_jobs: usize,
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -73,14 +73,16 @@ struct State<T> {
     /// The next item to deliver.
     delivered: usize,
     ready: BTreeMap<usize, Result<T>>,
-    /// Jobs that were given to rayon's pool and are not done.
+    /// Jobs that rayon's pool has not finished.
     jobs: usize,
     stop: bool,
 }
 
 impl<T: Send + 'static> Pipeline<T> {
     /// Starts `n_workers` threads on `n_items` items, `depth` (at least 1) ahead of the consumer. Each runs `work`
-    /// inside a rayon pool of one thread, so that kernels in it do not compete with those of the consumer.
+    /// inside a rayon pool of one thread, so that its kernels do not compete with those of the consumer.
+    ///
+    /// Errors: the system refuses to start a thread.
     pub fn new(
         n_workers: usize,
         depth: usize,
@@ -105,8 +107,8 @@ impl<T: Send + 'static> Pipeline<T> {
         Ok(pipeline)
     }
 
-    /// The same by at most `n_workers` jobs at a time of rayon's current pool, where the consumer's kernels run too: no
-    /// core idles while there is work of either kind. `work` must not wait for anything.
+    /// The same with at most `n_workers` jobs at a time on rayon's current pool, where the consumer's kernels run too:
+    /// no core is idle while there is work of either kind. `work` must not wait for anything.
     pub fn on_pool(
         n_workers: usize,
         depth: usize,
@@ -119,7 +121,7 @@ impl<T: Send + 'static> Pipeline<T> {
         Pipeline { shared, workers: Vec::new(), finished: false }
     }
 
-    /// Number of items in all.
+    /// Total number of items.
     pub fn n_items(&self) -> usize {
         self.shared.n_items
     }
@@ -165,7 +167,7 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
-    /// Gives rayon's pool as many jobs as may be at work.
+    /// Starts as many jobs on rayon's pool as may run now.
     fn start_jobs(this: &Arc<Self>, mut state: MutexGuard<'_, State<T>>) {
         while state.jobs < this.max_jobs && !state.stop && this.may_begin(&state) {
             state.jobs += 1;
@@ -174,7 +176,7 @@ impl<T: Send + 'static> Shared<T> {
         }
     }
 
-    /// One item, and then perhaps another job, so that what else waits for a thread has its turn.
+    /// Computes one item, then starts another job if there is work: so other tasks on the pool get their turn.
     fn run_job(self: Arc<Self>) {
         let mut state = self.state();
         if !state.stop && self.may_begin(&state) {
@@ -190,12 +192,13 @@ impl<T: Send + 'static> Shared<T> {
         Self::start_jobs(&self, state);
     }
 
-    /// Whether the next item is near enough to what is delivered.
+    /// Whether the next item is at most `depth` ahead of the consumer.
     fn may_begin(&self, state: &State<T>) -> bool {
         state.next < self.n_items.min(state.delivered + self.depth)
     }
 
-    /// Waits until something may have changed. A thread of the pool works meanwhile: the change may be its to make.
+    /// Waits until something may have changed. A thread of the pool runs jobs meanwhile: it may be the one that has to
+    /// make the change.
     fn wait<'a>(&'a self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
         if self.max_jobs == 0 || rayon::current_thread_index().is_none() {
             return self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -263,7 +266,7 @@ impl<T: Send + 'static> Drop for Pipeline<T> {
         self.shared.state().stop = true;
         self.shared.changed.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker's panics are caught in `compute`; one outside would have no one left to hear of it.
+            // Ignored: `compute` catches the panics of `work`, and there is nobody left to tell of others.
             let _ = worker.join();
         }
         let mut state = self.shared.state();

@@ -1,4 +1,4 @@
-//! What a trainer's model predicts.
+//! Predictions of a trainer's model.
 
 use super::evaluate::{Evaluation, infer_batches, infer_full};
 use super::{EvalMode, Trainer};
@@ -12,8 +12,9 @@ use crate::sample::SamplerConfig;
 const FULL_CHUNK: usize = 4096;
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
-    /// How well the present parameters predict `vertices` (repeats allowed). Collective where several train together.
-    /// Errors: as of [`predict`](Trainer::predict).
+    /// How well the current parameters predict `vertices` (repeats allowed). Collective if several PEs train together.
+    ///
+    /// Errors: those of [`predict`](Trainer::predict).
     pub fn evaluate(&self, vertices: &[u32]) -> Result<Evaluation> {
         if vertices.is_empty() {
             return Ok(Evaluation::NONE);
@@ -23,11 +24,13 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         Evaluation::new(&scores, self.model.n_outputs(), &labels)
     }
 
-    /// Scores `[vertices.len(), n_outputs]` of the present parameters, on every processing element. Collective where
-    /// several train together. Errors: a vertex out of range, and those of sampling, communication and the device.
+    /// Scores `[vertices.len(), n_outputs]` of the current parameters, on every processing element (PE). Collective if
+    /// several PEs train together.
+    ///
+    /// Errors: a vertex is out of range, and those of sampling, communication and the device.
     pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
         let workers = self.config.workers;
-        // Other neighbourhoods than those trained on.
+        // Not the neighbourhoods of training.
         let seed = rng::derive(self.config.sampler.seed, Purpose::Evaluation.stream(0), 0);
         let mut sampler = SamplerConfig { seed, ..self.config.sampler.clone() };
         let mut batch_size = self.config.batch_size.unwrap_or(vertices.len()).max(1);
@@ -40,7 +43,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             sampler.fanouts.0.fill(usize::MAX);
             sampler.per_relation = false;
             if self.group.size() > 1 {
-                // In one batch of all of them, cooperating PEs compute each vertex once a layer.
+                // In one batch of all vertices, cooperating PEs compute each vertex once per layer.
                 batch_size = vertices.len().max(1);
             }
         }

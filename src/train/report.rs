@@ -1,4 +1,4 @@
-//! What a training run tells: reports of epochs, the outcome, and who hears of them.
+//! Reports of a training run's epochs and outcome, and the trait that receives them.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub struct EpochReport {
     pub epoch: u64,
     /// Mean training loss over the epoch's seeds.
     pub loss: f64,
-    /// Training accuracy, with dropout, while training.
+    /// Training accuracy, measured during training, with dropout.
     pub train_acc: f64,
     /// Validation accuracy after the epoch; `None` without validation vertices.
     pub val_acc: Option<f64>,
@@ -49,9 +49,9 @@ pub struct EpochReport {
     pub exchanged_bytes: u64,
     /// Feature rows found in the cache.
     pub cache_hits: u64,
-    /// Feature rows not found in the cache: without one, all.
+    /// Feature rows not found in the cache; all rows if there is none.
     pub cache_misses: u64,
-    /// The process's peak resident memory; 0 where the system does not tell.
+    /// The process's peak resident memory; 0 if the system does not report it.
     pub peak_rss_bytes: u64,
 }
 
@@ -65,19 +65,21 @@ pub struct Outcome {
     pub test_auc: Option<f64>,
     /// Validation accuracy of the best epoch; NaN without validation vertices.
     pub best_val_acc: f64,
-    /// The epoch that had it (without validation vertices: the last).
+    /// The best epoch (without validation vertices: the last).
     pub best_epoch: u64,
     /// Wall-clock seconds of the run.
     pub seconds: f64,
 }
 
-/// Hears of a run's progress. All methods do nothing by default; `()` is an observer.
+/// Receives a run's progress. All methods do nothing by default; `()` is an observer that ignores everything.
 pub trait Observer<D: Device, M = Stack<D>> {
     /// An epoch of `n_batches` begins.
     fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
     /// Batch `index` of the epoch is done; `report` holds the sums so far.
     fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}
-    /// An epoch is done; an error ends the run.
+    /// An epoch is done.
+    ///
+    /// Errors: any; an error ends the run.
     fn epoch_done(&mut self, _trainer: &Trainer<D, M>, _report: &EpochReport) -> Result<()> {
         Ok(())
     }
@@ -97,8 +99,8 @@ impl Sums {
         Sums { report, labelled: 0.0 }
     }
 
-    /// Keeps `loss` and `train_acc` means over the labelled seeds so far: `n_labelled` more, of which `n_right` were
-    /// predicted right, with a mean loss of `loss`.
+    /// Adds `n_labelled` seeds, of which `n_right` were predicted correctly, with the mean loss `loss`. `loss` and
+    /// `train_acc` of the report stay means over all labelled seeds so far.
     pub fn add(&mut self, n_labelled: u64, n_right: u64, loss: f64) {
         if n_labelled > 0 {
             let n = n_labelled as f64;
@@ -120,7 +122,7 @@ impl Sums {
     }
 }
 
-/// The most memory that the process has had resident; 0 where the system does not tell.
+/// The process's peak resident memory; 0 if the system does not report it.
 pub(super) fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));

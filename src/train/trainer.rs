@@ -45,7 +45,7 @@ pub(super) struct Stall {
 }
 
 impl Stall {
-    /// Loss often falls long after the metric has had its first peak, so either counts.
+    /// Either measure counts: loss often still falls long after the metric's first peak.
     fn hear(&mut self, metric: f64, loss: f64) {
         let metric_holds = self.best_metric.is_none_or(|best| metric >= best);
         let loss_holds = self.lowest_loss.is_none_or(|lowest| loss <= lowest);
@@ -65,11 +65,11 @@ pub struct Trainer<D: Device, M = Stack<D>> {
     pub(super) device: D,
     pub(super) config: TrainConfig,
     pub(super) slicer: Slicer<D::Scalar>,
-    /// The model as it is now.
+    /// The model with its current parameters.
     pub model: M,
     pub(super) optimizer: Optimizer<D>,
     pub(super) source: Arc<dyn BatchSource<D>>,
-    /// The source's.
+    /// The source's group.
     pub(super) group: Group<D>,
     pub(super) epoch: u64,
     pub(super) best: Option<Best<D>>,
@@ -77,19 +77,22 @@ pub struct Trainer<D: Device, M = Stack<D>> {
 }
 
 impl<D: Device> Trainer<D> {
-    /// A trainer of the built-in model that `config` describes, before its first epoch. Errors: a data set without
-    /// labels, numbers of features, classes, relations or fanouts that do not fit, no training vertices.
+    /// A trainer of the built-in model that `config` describes, before its first epoch.
+    ///
+    /// Errors: the data set has no labels or no training vertices; numbers of features, classes, relations or fanouts
+    /// do not fit it; and those of the source of batches and the device.
     pub fn new(device: D, dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
         let dataset = config.transformed(dataset)?;
         let model = config.built_in_model(&device, &dataset)?;
         Trainer::over(device, dataset, config, model)
     }
 
-    /// One of several trainers that train the same model together, one for each processing element of `communicator`;
-    /// all are given the same data set and configuration. Its methods are collective: all PEs call them in the same
-    /// order. Errors: as of [`new`](Trainer::new) and [`join`](Trainer::join).
+    /// One of several trainers that train the same model together, one per processing element (PE) of `communicator`;
+    /// all get the same data set and configuration. Its methods are collective: all PEs call them in the same order.
     ///
-    /// The batch size is that of all PEs together. Batches are prepared by one thread, or by none.
+    /// The batch size is that of all PEs together. At most one thread per PE prepares batches.
+    ///
+    /// Errors: those of [`new`](Trainer::new) and [`join`](Trainer::join).
     pub fn parallel(
         device: D,
         dataset: Arc<Dataset>,
@@ -102,15 +105,17 @@ impl<D: Device> Trainer<D> {
 }
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
-    /// A trainer of a model of one's own, with the source of batches that `config` describes; what it says of the
-    /// built-in model is not read. Errors: fanouts that do not fit the model, a data set without training vertices, or
-    /// one that the source refuses.
+    /// A trainer of your own model, with the source of batches that `config` describes; its settings for the built-in
+    /// model are ignored.
+    ///
+    /// Errors: the fanouts do not fit the model, the data set has no training vertices, or those of the source of
+    /// batches and the device.
     pub fn with_model(device: D, dataset: Arc<Dataset>, config: TrainConfig, model: M) -> Result<Self> {
         let dataset = config.transformed(dataset)?;
         Trainer::over(device, dataset, config, model)
     }
 
-    /// The same trainer with a source of one's own. Validation asks it for other neighbourhoods by
+    /// The same trainer with your own source. Validation gets other neighbourhoods from it by
     /// [`with_sampler`](BatchSource::with_sampler).
     pub fn with_source(mut self, source: Arc<dyn BatchSource<D>>) -> Self {
         self.group = source.group();
@@ -136,8 +141,11 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         Ok(Trainer { device, config, slicer, model, optimizer, source, group, epoch, best, stall })
     }
 
-    /// Makes this trainer, which is in the same state everywhere, one of several as by [`parallel`](Trainer::parallel).
-    /// Collective. Errors: serial mode, a partition that cannot be made, data on the device in cooperative mode.
+    /// Makes this trainer, which is in the same state on all PEs, one of several, as [`parallel`](Trainer::parallel)
+    /// does. Collective.
+    ///
+    /// Errors: the mode is serial, the partition cannot be made, data is on the device in cooperative mode, and those
+    /// of communication.
     pub fn join(self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
         let graph = &self.slicer.dataset().graph;
@@ -156,9 +164,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         self.cooperate(&Arc::new(partition), group)
     }
 
-    /// Makes this trainer, which is in the same state everywhere, one of several that cooperate, where `partition` says
-    /// who owns which vertex. Collective. Errors: a partition for another number of PEs or vertices, a group of another
-    /// mode, data on the device.
+    /// Makes this trainer, which is in the same state on all PEs, one of several that cooperate; `partition` says which
+    /// PE owns which vertex. Collective.
+    ///
+    /// Errors: `partition` is for another number of PEs or vertices, `group` is one PE alone, or data is on the device.
     pub fn cooperate(self, partition: &Arc<Partition>, group: Group<D>) -> Result<Self> {
         let data = self.config.data_on_device;
         if data != DataOnDevice::Nothing {
@@ -170,7 +179,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         Ok(self.with_source(Arc::new(source)))
     }
 
-    /// The configuration, completed from the data set.
+    /// The configuration, completed by the data set.
     pub fn config(&self) -> &TrainConfig {
         &self.config
     }
@@ -190,8 +199,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         self.epoch
     }
 
-    /// Trains until the last epoch or until patience runs out, and tests with the best epoch's parameters, which the
-    /// model then has.
+    /// Trains until the last epoch or until patience runs out, restores the best epoch's parameters, and tests with
+    /// them.
+    ///
+    /// Errors: those of [`run_epoch`](Trainer::run_epoch), of testing, and of the observer.
     pub fn fit(&mut self, observer: &mut impl Observer<D, M>) -> Result<Outcome> {
         let start = Instant::now();
         while self.epoch < self.config.epochs {
@@ -217,7 +228,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         })
     }
 
-    /// Gives the model the parameters of the best epoch, if validation chose one. Errors: those of the device.
+    /// Gives the model the parameters of the best epoch, if validation chose one.
+    ///
+    /// Errors: the model's parameters have other shapes than in that epoch.
     pub fn restore_best(&mut self) -> Result<()> {
         if let Some(best) = &self.best {
             let parameters = self.model.parameters_mut();
@@ -229,8 +242,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         Ok(())
     }
 
-    /// One pass over the training vertices, and a validation. Errors: a loss that is not finite, and those of sampling,
-    /// communication and the device.
+    /// One pass over the training vertices, and a validation.
+    ///
+    /// Errors: [`Error::Diverged`] if a loss is not finite, and those of sampling, communication and the device.
     pub fn run_epoch(&mut self, observer: &mut impl Observer<D, M>) -> Result<EpochReport> {
         let start = Instant::now();
         let mut sums = Sums::new(self.epoch);
@@ -255,7 +269,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         Ok(report)
     }
 
-    /// Keeps the parameters if no epoch before was as good.
+    /// Keeps the parameters if this epoch is the best so far.
     fn hear_of_validation(&mut self, val: Evaluation) {
         let metric = self.config.metric;
         let better = |b: &Best<D>| {
@@ -324,7 +338,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     }
 }
 
-/// The source of sampled batches, made on the device or the host, of one processing element.
+/// One processing element's source of sampled batches, made on the device or the host.
 fn sampling<D: Device>(
     device: &D,
     slicer: &Slicer<D::Scalar>,
