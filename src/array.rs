@@ -57,26 +57,26 @@ impl<T> Clone for Foreign<T> {
 }
 
 impl<T> Array<T> {
-    /// An array over memory that `owner` keeps: that of another language's array, say. Nothing is copied; `owner` is
-    /// dropped with the last clone.
+    /// An array over memory that `owner` keeps alive, for example an array of another language. Nothing is copied;
+    /// `owner` is dropped with the last clone.
     ///
     /// # Safety
-    /// `pointer` is aligned and valid for reads of `len` initialised elements of together at most `isize::MAX` bytes,
-    /// and these are neither freed nor written to until `owner` is dropped, which any thread may do. A `len` of 0 asks
-    /// nothing of `pointer`.
+    /// `pointer` is aligned and valid for reads of `len` initialised elements, at most `isize::MAX` bytes in total, and
+    /// these are neither freed nor written to until `owner` is dropped, which any thread may do. If `len` is 0,
+    /// `pointer` may be anything.
     pub unsafe fn from_raw(pointer: *const T, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         let pointer = if len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { pointer };
         Array { source: Source::Foreign(Foreign { pointer, len, owner }) }
     }
 
-    /// An array over the elements that `owner` holds: a shared byte buffer, an arena, a type of one's own. Nothing is
-    /// copied; `owner` is dropped with the last clone.
+    /// An array over the elements of `owner`: a shared buffer, an arena, or your own type. Nothing is copied; `owner`
+    /// is dropped with the last clone.
     pub fn from_owner<O: AsRef<[T]> + Send + Sync + 'static>(owner: O) -> Self {
         let owner = Arc::new(owner);
         let elements: &[T] = (*owner).as_ref();
         let (pointer, len) = (elements.as_ptr(), elements.len());
-        // SAFETY: a slice that was borrowed from the owner, which the array keeps in its place and gives to nobody, so
-        // that the borrow could last until it is dropped.
+        // SAFETY: the slice is borrowed from the owner, which the array keeps in place and gives to nobody: the borrow
+        // could last until the owner is dropped.
         unsafe { Array::from_raw(pointer, len, owner) }
     }
 }
