@@ -19,7 +19,7 @@ pub enum Kappa {
 }
 
 impl Kappa {
-    /// Every minibatch has a seed of its own.
+    /// Every minibatch has a different seed.
     pub const INDEPENDENT: Kappa = Kappa::Steps(NonZeroU64::MIN);
 
     /// A finite κ.

@@ -25,7 +25,7 @@ pub(crate) const LANES: usize = 16;
 /// The first words of [`philox4x32`] for several counters (each in two 32-bit halves, low first; the upper half of the
 /// counter is `stream`) under one key.
 ///
-/// Every word has a 64-bit lane of its own, so that compilers use one vector multiplication for each product: 16 words
+/// Every word has its own 64-bit lane, so that compilers use one vector multiplication for each product: 16 words
 /// in the time that [`philox4x32`] takes for three or four, where the machine has vectors of 512 bits and the caller
 /// is compiled for them.
 #[inline(always)]
