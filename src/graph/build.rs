@@ -68,8 +68,8 @@ impl<'a> GraphBuilder<'a> {
         Ok(Graph::from_rows(indptr, rows.into_iter().map(|(source, ())| source).collect()))
     }
 
-    /// The graph, and for each of its edges the position in the list given: what belongs to edges (their own features,
-    /// say) is put in the graph's order by it.
+    /// The graph, and for each of its edges the position in the given list: use it to put your own edge data in the
+    /// graph's order.
     ///
     /// ```
     /// # fn main() -> cohop::Result<()> {

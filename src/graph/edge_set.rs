@@ -1,4 +1,4 @@
-//! Sets of edges, and the rows that remain without them.
+//! Sets of edges, and a graph's rows without them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,14 +6,14 @@ use std::ops::Range;
 use super::{Graph, Held, InEdges};
 use crate::error::{Error, Result};
 
-/// Some edges of a graph, by their numbers.
+/// A set of edges of a graph, by their numbers.
 ///
 /// ```
 /// # fn main() -> cohop::Result<()> {
 /// use cohop::prelude::*;
 ///
 /// let graph = Graph::from_edges(3, &[(1, 0), (2, 0), (1, 0), (0, 1)])?;
-/// // All edges from 1 to 0, and those back.
+/// // All edges from 1 to 0 and from 0 to 1.
 /// let pair: EdgeSet = graph.edge_ids(1, 0).chain(graph.edge_ids(0, 1)).collect();
 /// assert_eq!(pair.ids(), [0, 1, 3]);
 /// # Ok(())
@@ -34,23 +34,23 @@ impl FromIterator<u64> for EdgeSet {
 }
 
 impl EdgeSet {
-    /// The numbers, ascending, each once.
+    /// The edges' numbers, ascending, each once.
     pub fn ids(&self) -> &[u64] {
         &self.ids
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Whether an edge is among them: O(log n).
+    /// Whether the set has an edge: O(log n).
     pub fn contains(&self, id: u64) -> bool {
         self.ids.binary_search(&id).is_ok()
     }
 }
 
-/// Copies of the rows that have edges of a set, without these.
+/// Copies of the rows that have edges of a set, without these edges.
 #[derive(Debug)]
 pub(crate) struct Remaining {
     row_of: HashMap<u32, usize>,
@@ -65,9 +65,9 @@ pub(crate) struct Remaining {
 }
 
 impl Remaining {
-    /// The rows of `graph` with edges in `excluded`: O(excluded · log n_vertices), and of these rows' degrees.
+    /// The rows of `graph` with edges in `excluded`: O(excluded · log n_vertices + these rows' degrees).
     ///
-    /// Errors: a number that is not below the number of edges.
+    /// Errors: a number in `excluded` is not below the number of edges.
     pub(crate) fn new(graph: &Graph, excluded: &EdgeSet) -> Result<Self> {
         let mut remaining = Remaining {
             row_of: HashMap::new(),
@@ -117,7 +117,7 @@ impl Remaining {
         self.row_of.contains_key(&vertex)
     }
 
-    /// Sources of the edges that are left to a vertex that has lost some.
+    /// Sources of the edges that remain at a vertex that has lost some.
     pub(super) fn sources(&self, vertex: u32) -> Option<&[u32]> {
         let &row = self.row_of.get(&vertex)?;
         Some(&self.indices[self.indptr[row] as usize..self.indptr[row + 1] as usize])

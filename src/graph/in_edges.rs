@@ -22,7 +22,7 @@ pub(crate) struct InEdges<'a> {
     pub edge_weight: Option<&'a [f32]>,
     /// Which vertices have rows; `None`: all, in order.
     pub held: Option<Held<'a>>,
-    /// What [`sources`](InEdges::sources) reads instead for the vertices that have lost edges.
+    /// What [`sources`](InEdges::sources) reads instead for vertices that have lost edges.
     pub remaining: Option<&'a Remaining>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Held<'a> {
         /// `[n_rows]`: the number of a row's first edge in the whole graph.
         first_edge: &'a [u64],
     },
-    /// One vertex, which is not asked for; what its positions lack to be numbers is known elsewhere.
+    /// One vertex, whichever is given; the caller knows the shift from positions to numbers.
     One,
 }
 

@@ -196,8 +196,8 @@ impl Graph {
         self.indptr[vertex + 1] - self.indptr[vertex]
     }
 
-    /// Numbers of the edges from `source` to `destination`, which are consecutive: several if they are parallel, none
-    /// if there is no such edge, or one of the two is no vertex. O(log of the in-degree).
+    /// Numbers of the edges from `source` to `destination`, which are consecutive: several for parallel edges, none if
+    /// there is no such edge or vertex. O(log of the in-degree).
     ///
     /// ```
     /// # fn main() -> cohop::Result<()> {
