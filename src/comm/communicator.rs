@@ -46,7 +46,8 @@ impl Communicator {
         self.transport.size()
     }
 
-    /// The same PEs, with collectives of their own, for another thread of this PE. Collective. Statistics are shared.
+    /// The same PEs with a separate sequence of collectives, for another thread of this PE. Collective. Statistics are
+    /// shared.
     ///
     /// Errors: those of communication.
     pub fn duplicate(&self) -> Result<Self> {

@@ -86,7 +86,7 @@ pub trait Transport: Debug + Send + Sync {
     /// Number of PEs.
     fn size(&self) -> usize;
 
-    /// The same PEs, with collectives of their own: two threads of a PE may use one each at the same time.
+    /// The same PEs with a separate sequence of collectives, which another thread of a PE may use at the same time.
     ///
     /// Errors: [`Error::Communication`] if a PE has failed or called something else.
     fn duplicate(&self) -> Result<Arc<dyn Transport>>;

@@ -106,7 +106,7 @@ pub fn all_gather_v(communicator: &Communicator, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Two threads of each PE, each with a communicator of its own, at different paces.
+/// Two threads per PE, each with its own communicator, at different paces.
 pub fn duplicates_of_two_threads(communicator: &Communicator) -> Result<()> {
     let duplicate = communicator.duplicate()?;
     let rounds = |communicator: &Communicator, sign: f64| -> Result<()> {
@@ -151,7 +151,7 @@ pub fn statistics(communicator: &Communicator) -> Result<()> {
     let of = |stage| (statistics.stage(stage).messages, statistics.stage(stage).bytes);
     assert_eq!(of(Stage::Feature), (higher, higher * 12));
     assert_eq!(of(Stage::Backward), if rank == 0 { (others, others * 10) } else { (0, 0) });
-    // A share of four to each other PE, and the sums of one's own.
+    // A share of four to each other PE, and the sums of its own share.
     assert_eq!(of(Stage::Parameter), (2 * others, 2 * others * 16));
     assert_eq!(of(Stage::Other), (0, 0));
     assert_eq!(of(Stage::Sample), (0, 0));

@@ -28,7 +28,7 @@ fn watched<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Runs `body` on `n_pes` PEs, and returns each one's error, empty if it has none, and that of the run.
+/// Runs `body` on `n_pes` PEs. Returns each PE's error, empty if it has none, and the error of the run.
 fn outcomes<T: Send + 'static>(
     n_pes: usize,
     body: impl Fn(Communicator) -> Result<T> + Send + Sync + 'static,
