@@ -56,7 +56,7 @@ proptest! {
             let x = tape.leaf(Tensor::from_slice(&cpu, sizes[rank], cols, &owned)?);
             let fetched = exchange(&tape, &peers, &plan, x)?;
             let needed = tape.value(fetched).to_vec(&cpu)?;
-            // The gradient of Σ (rank + 1) · fetched: for each owner, the sum of rank + 1 over those who need a row.
+            // The gradient of Σ (rank + 1) · fetched: for each owner, the sum of rank + 1 over the PEs that need a row.
             let ones = vec![(rank + 1) as f64; needed.len()];
             let weights = Tensor::from_slice(&cpu, wants[rank].len(), cols, &ones)?;
             let sum = tape.dot(fetched, weights)?;

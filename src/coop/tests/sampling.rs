@@ -78,7 +78,7 @@ fn cooperate(
         let seeds = share(seeds, rank, partition.n_pes());
         let sampler = CooperativeSampler::new(Cpu::new(), shard, communicator, config.clone(), false)?;
         let sampled = sampler.sample(&seeds, batch)?;
-        // What owners know of seeds comes back to who gave them, in order.
+        // Owners' values of seeds come back to the PEs that gave the seeds, in order.
         let known: Vec<u32> = sampled.input_vertices[..sampled.seed_plan.n_owned()].to_vec();
         assert_eq!(known, sampled.seeds);
         assert_eq!(sampled.seed_plan.fetch_values(&peers, Stage::Other, &known)?, seeds);
