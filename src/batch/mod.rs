@@ -6,7 +6,7 @@
 //! * [`WholeGraph`]: one batch of all vertices and edges, made once;
 //! * [`HostSampling`]: sampled and sliced on the host, by workers that run ahead of the device;
 //! * [`DeviceSampling`]: sampled and sliced by the device itself;
-//! * [`Independent`]: each processing element has a batch of its share of the seeds, from a source of its own;
+//! * [`Independent`]: each processing element has a batch of its share of the seeds, from its own source;
 //! * [`Cooperative`]: all processing elements make and compute one batch together.
 //!
 //! To write your own source, implement the trait; a trainer takes it like these.
