@@ -95,9 +95,9 @@ pub struct ModesRow {
     pub cooperative: ModeRow,
     /// Vertices of all layers, including seeds, over all PEs: independent divided by cooperative.
     pub vertices_ratio: f64,
-    /// Edges, likewise.
+    /// Edges: independent divided by cooperative.
     pub edges_ratio: f64,
-    /// Feature rows loaded, likewise.
+    /// Feature rows loaded: independent divided by cooperative.
     pub inputs_ratio: f64,
 }
 

@@ -31,7 +31,7 @@ fn counts() -> ModesRow {
     }
 }
 
-/// γ = 1000, α = 100, β = 10 bytes a second.
+/// γ = 1000, α = 100, β = 10 bytes per second.
 fn config() -> CostConfig {
     let machine = Machine {
         name: "slow".to_owned(),
