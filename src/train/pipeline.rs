@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// Workers on threads of their own, and on the pool; with how many of them.
+    /// Pipelines on separate threads and on the pool, with their numbers of workers.
     fn pipelines<T: Send + 'static>(
         workers: usize,
         depth: usize,
@@ -299,7 +299,7 @@ mod tests {
         for workers in [0, 1, 2, 8] {
             for n in [0, 1, 5, 100] {
                 let work = |i| {
-                    // Later items are quicker: order must not hang on who is done first.
+                    // Later items are quicker: order must not depend on which is done first.
                     std::thread::sleep(Duration::from_micros(300 / (i as u64 + 1)));
                     Ok(i)
                 };
@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// The only thread of a pool is who consumes, and must not sleep while it waits.
+    /// The pool's only thread is the consumer: it must not sleep while it waits.
     #[test]
     fn a_pool_of_one_thread_prepares_and_consumes() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
