@@ -1,10 +1,10 @@
-//! `--data` and what goes with it.
+//! `--data` and related options.
 
 use clap::Args;
 use cohop::Result;
 use cohop::data::{self, Dataset, FeatureDtype};
 
-// The data set of a command. (No doc comment: clap would take it for the help of the command.)
+// The data set of a command. (No doc comment: clap would use it as the help of the command.)
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct DataArgs {
@@ -14,13 +14,13 @@ pub(crate) struct DataArgs {
     /// Which of several published splits to use
     #[arg(long, value_name = "K")]
     pub split: Option<usize>,
-    /// What features are held in; they are widened when a batch is sliced
+    /// Element type of features in memory; slicing a batch widens them
     #[arg(long, value_name = "f32|f16|bf16")]
     pub feature_dtype: Option<FeatureDtype>,
 }
 
 impl DataArgs {
-    /// Loads the data set and changes it as asked.
+    /// Loads the data set and applies the other options.
     pub fn load(&self) -> Result<Dataset> {
         let mut dataset = data::load(&self.name)?;
         if let Some(k) = self.split {

@@ -26,7 +26,7 @@ impl FromStr for DeviceName {
     }
 }
 
-/// Runs `$body` with `$device` bound to the device named, computing in `$scalar`.
+/// Runs `$body` with `$device` bound to the named device, which computes in `$scalar`.
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 macro_rules! on_device {
     ($name:expr, $scalar:ty, $device:ident => $body:expr) => {
@@ -43,7 +43,7 @@ macro_rules! on_device {
     };
 }
 
-/// Runs `$body` with `$device` bound to the device named, computing in `$scalar`.
+/// Runs `$body` with `$device` bound to the named device, which computes in `$scalar`.
 #[cfg(not(any(feature = "cuda", feature = "emulate")))]
 macro_rules! on_device {
     ($name:expr, $scalar:ty, $device:ident => $body:expr) => {

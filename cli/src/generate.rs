@@ -14,32 +14,32 @@ use cohop::graph::Rmat;
 /// Write a random graph with random features, of any size, as a data set folder
 ///
 /// An R-MAT graph with the parameters of Graph500: symmetric, without parallel edges, vertex names shuffled. Memory is
-/// bounded: 20 bytes a vertex and --memory.
+/// bounded: 20 bytes per vertex, plus --memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cohop generate --out rmat20 --scale 20 --edge-factor 12
   cohop generate --out rmat26 --scale 26 --edge-factor 8 --dim 32 --feature-dtype f16")]
 pub(super) struct GenerateArgs {
-    /// The folder; a data set in it is replaced
+    /// The folder to write; a data set in it is replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// There are 2^SCALE vertices, at most 2^31
+    /// Logarithm of the number of vertices: 2^SCALE, at most 2^31
     #[arg(long, default_value_t = 15, value_name = "SCALE")]
     scale: u32,
-    /// Edges drawn per vertex, before the reverse ones are added and parallel ones merged
+    /// Edges to draw per vertex, before adding reverse edges and merging parallel ones
     #[arg(long, default_value_t = 16.0, value_name = "X")]
     edge_factor: f64,
-    /// Columns of features, 0 for none
+    /// Number of feature columns; 0 for no features
     #[arg(long, default_value_t = 64, value_name = "N")]
     dim: usize,
-    /// What features are stored in: f32, f16 or bf16
+    /// Element type of the features: f32, f16 or bf16
     #[arg(long, default_value_t = FeatureDtype::F32, value_name = "DTYPE")]
     feature_dtype: FeatureDtype,
     /// Number of classes
     #[arg(long, default_value_t = 16, value_name = "N")]
     classes: usize,
-    /// Memory to sort edges in, in MiB
+    /// Memory for sorting edges, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
     memory: u64,
 }
@@ -55,7 +55,7 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
         bar.set_position((100.0 * part) as u64);
     })?;
     bar.finish_and_clear();
-    // Just written.
+    // Trusted: just written.
     let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary();
     if global.json {
         output::json(&summary)?

@@ -14,12 +14,12 @@ use cohop::tape;
 
 /// Compare every operation's and layer's gradient with central differences in f64
 ///
-/// Each is checked on shapes with 0 rows, 0 edges, one row, one column, isolated destinations and a hub, under a random
-/// cotangent. Exit status 1 if one disagrees by more than 1e-6.
+/// Checks each on shapes with 0 rows, 0 edges, one row, one column, isolated destinations and a hub, with a random
+/// cotangent. Exit status 1 if one differs by more than 1e-6.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cohop gradcheck\n  cohop gradcheck gin --seed 7")]
 pub(super) struct GradcheckArgs {
-    /// Check only what has this in its name
+    /// Check only operations and layers whose names contain this
     filter: Option<String>,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct InferArgs {
     checkpoint: PathBuf,
     #[command(flatten)]
     data: DataArgs,
-    /// Neighbourhoods
+    /// Which neighbourhoods to predict from
     #[arg(long, value_enum, default_value_t = Neighborhoods::Full)]
     eval: Neighborhoods,
     /// Fanouts of sampled neighbourhoods [default: those of training]
@@ -45,7 +45,7 @@ pub(super) struct InferArgs {
     /// The .npy file to write
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn
+    /// How many batches to prepare at a time, ahead of the computation; 0: none ahead
     #[arg(long, default_value_t = 2, value_name = "N")]
     workers: usize,
 }

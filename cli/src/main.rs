@@ -1,7 +1,7 @@
 //! The command line: `cohop train | infer | info | generate | study | bench | gradcheck`.
 //!
-//! Results go to stdout (with `--json` one JSON object a line and nothing else), progress and messages to stderr.
-//! Exit status: 0 done, 1 the work failed, 2 wrong usage.
+//! Results go to stdout (with `--json` one JSON object per line and nothing else), progress and messages to stderr.
+//! Exit status: 0 success, 1 failure, 2 wrong usage.
 
 mod bench;
 mod data;
@@ -37,19 +37,19 @@ struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 struct Global {
-    /// Threads that compute (default: all cores)
+    /// Number of compute threads (default: all cores)
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
     /// Where to compute: cpu, cuda, or cuda:1 for the second GPU
     #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
     device: device::DeviceName,
-    /// Decides all that is random
+    /// Seed of everything random
     #[arg(long, global = true, default_value_t = 0, value_name = "S")]
     seed: u64,
-    /// Print one JSON object a line on stdout, and nothing else there
+    /// Print one JSON object per line on stdout, and nothing else there
     #[arg(long, global = true)]
     json: bool,
-    /// No progress
+    /// Show no progress
     #[arg(short, long, global = true)]
     quiet: bool,
     /// More messages (-v, -vv)
@@ -69,12 +69,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Wrong usage ends the process in here, with status 2.
+    // Wrong usage ends the process here, with status 2.
     let cli = Cli::parse();
     start_logging(&cli.global);
     match run(&cli) {
         Ok(status) => status,
-        // Whoever read the output has read enough: `cohop train | head`.
+        // The reader of the output has read enough, as in `cohop train | head`.
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cohop: {error}");
@@ -118,14 +118,14 @@ fn start_logging(global: &Global) {
         Some(Ok(level)) => level,
         _ => level,
     });
-    // Only a second logger would be refused.
+    // Fails only if there is a logger already.
     let _ = log::set_logger(&Messages);
     if let (Some(asked), Some(Err(_))) = (&asked, &named) {
         log::warn!("COHOP_LOG is {asked}: expected off, error, warn, info, debug or trace");
     }
 }
 
-/// Messages of the library and of this program, a line each on stderr.
+/// Prints messages of the library and of this program to stderr, one per line.
 struct Messages;
 
 impl log::Log for Messages {

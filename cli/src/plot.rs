@@ -12,7 +12,7 @@ use cohop::{Error, Result};
 /// A line and its name in the legend.
 pub(super) struct Series {
     pub name: String,
-    /// In order of x, which is positive.
+    /// Points `(x, y)` in order of x, which is positive.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -22,11 +22,11 @@ pub(super) struct Plot {
     pub x_label: String,
     pub y_label: String,
     pub series: Vec<Series>,
-    /// A line across: where two sides are even.
+    /// Height of a horizontal line, at which two sides are even.
     pub even: Option<f64>,
 }
 
-/// Reduced DejaVu Sans, whose licence is beside it: machines without fonts can draw text too.
+/// A subset of DejaVu Sans, with its licence in the same folder, so that machines without fonts can draw text.
 static FONT: &[u8] = include_bytes!("font/dejavu-sans-subset.ttf");
 const FAMILY: &str = "sans-serif";
 const SIZE: (u32, u32) = (900, 600);
@@ -43,7 +43,7 @@ const COLORS: [RGBColor; 7] = [
 ];
 
 impl Plot {
-    /// Draws to a file, whose ending says in which form.
+    /// Draws to a file, whose extension decides the format.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         static REGISTERED: OnceLock<bool> = OnceLock::new();
         if !REGISTERED.get_or_init(|| register_font(FAMILY, FontStyle::Normal, FONT).is_ok()) {
@@ -67,7 +67,7 @@ impl Plot {
         }
     }
 
-    /// Where the legend hides least: lines that rise end at the upper right.
+    /// The corner where the legend hides least: rising lines end at the upper right.
     fn emptier_corner(&self) -> SeriesLabelPosition {
         let ends = self.series.iter().filter_map(|s| Some(s.points.last()?.1 - s.points.first()?.1));
         if ends.sum::<f64>() > 0.0 { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::UpperRight }
@@ -149,12 +149,12 @@ fn write_png(file: std::fs::File, pixels: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A number of the axis: on a short one, marks may stand between whole numbers.
+/// A whole number of the axis; empty for a mark between whole numbers, as on a short axis.
 fn whole(x: f64) -> String {
     if (x - x.round()).abs() <= 1e-3 * x { format!("{x:.0}") } else { String::new() }
 }
 
-/// The files that can be drawn.
+/// The supported file formats.
 enum Form {
     Svg,
     Png,
@@ -168,7 +168,7 @@ fn form(path: &Path) -> Result<Form> {
     }
 }
 
-/// `Ok` if a plot can have this name: to be asked before the work.
+/// `Ok` if a plot can have this file name. Called before the work begins.
 pub(super) fn check(path: Option<&Path>) -> Result<()> {
     path.map_or(Ok(()), |path| form(path).map(drop))
 }

@@ -3,7 +3,7 @@
 use super::output;
 use cohop::Result;
 
-/// Rows of cells under a head, aligned: the first `n_left` columns to the left, the others, which are numbers, to the
+/// Rows of cells under a head, aligned: the first `n_left` columns to the left, the others, which hold numbers, to the
 /// right.
 pub(super) struct Table {
     n_left: usize,
@@ -19,7 +19,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// Its lines.
+    /// The lines of the table.
     pub(super) fn lines(&self) -> Vec<String> {
         let n_columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -41,7 +41,7 @@ impl Table {
     }
 }
 
-/// A count, with separators; a mean of counts with a decimal if it is small.
+/// A count with separators; a small mean of counts with one decimal.
 pub(super) fn count(mean: f64) -> String {
     if mean < 100.0 && mean.fract() != 0.0 {
         format!("{mean:.1}")
@@ -50,7 +50,7 @@ pub(super) fn count(mean: f64) -> String {
     }
 }
 
-/// Bytes in powers of 1024.
+/// Bytes in units of powers of 1024.
 pub(super) fn bytes(mean: f64) -> String {
     indicatif::BinaryBytes(mean.round() as u64).to_string()
 }

@@ -24,7 +24,7 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
     let forward =
         |y: &mut D::Buffer<f32>| device.edge_softmax(csr.indptr(), HEADS, D::view(&x), D::view_mut(y));
     forward(&mut y)?;
-    // Of the in-edges of each vertex to check: where they stand, and their softmax, a row each.
+    // For each vertex to check: the positions of its in-edges, and their softmax, one row per edge.
     let mut expected: Vec<(usize, Vec<f64>)> = Vec::new();
     for t in bench.workload.rows_to_check() {
         let first = graph.indptr()[t as usize] as usize * HEADS;

@@ -1,4 +1,4 @@
-//! Data for the works, and a look at their answers: no wrong answer is timed.
+//! Data for the benchmarks, and checks of their answers: no wrong answer is timed.
 
 use rayon::prelude::*;
 
@@ -6,12 +6,12 @@ use cohop::device::{Device, Storage};
 use cohop::tensor::Tensor;
 use cohop::{Error, Result};
 
-/// Reproducible values, each a function of its position alone, so that a check can have them without the array.
+/// Reproducible values, each a function of its position only, so that a check can compute them without the array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values(pub u64);
 
 impl Values {
-    /// splitmix64: quick, which counts for the billions that works read.
+    /// splitmix64: fast, which matters since benchmarks read billions of values.
     pub(super) fn word(self, position: usize) -> u64 {
         let z = (position as u64).wrapping_add(self.0 << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,7 +53,7 @@ pub(super) fn part<D: Storage>(
     device.download(D::slice(D::view(buffer), range))
 }
 
-/// `Ok` if the answers agree up to the rounding of sums in f32; a NaN does not agree.
+/// `Ok` if the answers agree up to the rounding of sums in f32; NaN never agrees.
 pub(super) fn agree(work: &str, found: &[f32], expected: &[f64]) -> Result<()> {
     let differs = |(&found, &expected): (&f32, &f64)| {
         let is_close = (f64::from(found) - expected).abs() <= 1e-4 + 1e-3 * expected.abs();

@@ -1,4 +1,4 @@
-//! Dense products in the shapes that minibatch layers have.
+//! Dense products in the shapes of minibatch layers.
 
 use super::Bench;
 use super::check::{Values, agree, row};
@@ -37,7 +37,7 @@ fn product<D: Device<Scalar = f32>>(
     for i in (0..m).step_by(m / 5) {
         let left = |l: usize| a_values.at(if transpose { l * m + i } else { i * k + l });
         let element = |j: usize| (0..k).map(|l| f64::from(left(l)) * f64::from(b_values.at(l * n + j))).sum();
-        // Terms have either sign: their sum is rounded by their number, not by its own size.
+        // Terms have both signs: the rounding error of their sum depends on their number, not on the sum's size.
         let scale = (k as f64).sqrt();
         let expected: Vec<f64> = (0..8).map(element).map(|sum: f64| sum / scale).collect();
         let found: Vec<f32> = row(device, &out, i as u32)?[..8].iter().map(|v| v / scale as f32).collect();

@@ -1,4 +1,4 @@
-//! Layers on the whole graph, by the tape: forward, and forward and backward.
+//! Layers on the whole graph, on the tape: forward, and forward with backward.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use cohop::tensor::Tensor;
 
 const WIDTH: usize = 128;
 const HEADS: usize = 8;
-/// Without self-loops: the graph is as it is to everybody.
+/// Without self-loops, so that all peers work on the same graph.
 const ATTENTION: AttentionOptions =
     AttentionOptions { heads: HEADS, slope: 0.2, self_loop: false, dropout: 0.0 };
 
@@ -65,7 +65,7 @@ impl<D: Device<Scalar = f32>> Case<'_, D> {
         Ok((tape, x, out))
     }
 
-    /// The gradient of `⟨out, cotangent⟩` with respect to the vertices' inputs; those of the parameters are made too.
+    /// The gradient of `⟨out, cotangent⟩` with respect to the vertices' inputs; also computes those of the parameters.
     fn both(&self) -> Result<Tensor<D>> {
         let (tape, x, out) = self.forward(self.x.clone())?;
         let loss = tape.dot(out, self.cotangent.clone())?;

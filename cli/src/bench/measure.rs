@@ -1,4 +1,4 @@
-//! Timing on a machine that others use too: runs during which other processes were busy are replaced.
+//! Timing on a machine that other processes use too: runs during which they were busy are repeated.
 
 use std::time::Instant;
 
@@ -7,25 +7,25 @@ use cohop::Result;
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protocol {
-    /// Runs before the first that counts.
+    /// Warm-up runs, which do not count.
     pub warmup: usize,
-    /// Quiet runs wanted.
+    /// Wanted number of quiet runs.
     pub runs: usize,
-    /// A series ends once it has taken this long, though not before it has three runs.
+    /// A series ends after this time, but not before it has three runs.
     pub max_seconds: f64,
 }
 
-/// A run is quiet if other processes kept at most this many cores busy meanwhile.
+/// A run is quiet if other processes kept at most this many cores busy.
 const QUIET_CORES: f64 = 0.15;
-/// Quiet runs that are enough to drop the others, and runs that a series has at least.
+/// With this many quiet runs the others are dropped; a series has at least this many runs.
 const FEW: usize = 3;
-/// How many times the wanted runs are tried in all.
+/// A series has at most this many times the wanted number of runs.
 const MOST_TRIES: usize = 3;
 
 /// The runs of one work.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
-    /// Seconds of each run kept, ascending.
+    /// Seconds of each kept run, ascending.
     seconds: Vec<f64>,
     /// Runs during which the machine was quiet.
     pub quiet_runs: usize,
@@ -50,7 +50,7 @@ impl Times {
         Times { seconds, quiet_runs, all_runs: runs.len(), other_cores: median(&others) }
     }
 
-    /// The number of runs kept.
+    /// The number of kept runs.
     pub(super) fn runs(&self) -> usize {
         self.seconds.len()
     }
@@ -67,19 +67,19 @@ impl Times {
         self.seconds.last().copied().unwrap_or(f64::NAN)
     }
 
-    /// The range as a share of the median.
+    /// The range divided by the median.
     pub(super) fn spread(&self) -> f64 {
         (self.max() - self.min()) / self.median()
     }
 
-    /// Seconds of one of `parts` equal parts of each run.
+    /// The same runs, with the seconds of one of `parts` equal parts.
     pub(super) fn per_part(mut self, parts: usize) -> Self {
         self.seconds.iter_mut().for_each(|seconds| *seconds /= parts as f64);
         self
     }
 }
 
-/// Of ascending values; NaN of none.
+/// The median of ascending values; NaN if there are none.
 fn median(ascending: &[f64]) -> f64 {
     let middle = ascending.len() / 2;
     match ascending.len() {
@@ -101,7 +101,7 @@ impl Run {
     }
 }
 
-/// Times `run`, which is given what `setup`, untimed, has made.
+/// Times `run` on the result of `setup`, which is not timed.
 pub(super) fn measure<T>(
     protocol: Protocol,
     mut setup: impl FnMut() -> Result<T>,
@@ -129,14 +129,14 @@ pub(super) fn measure<T>(
     Ok(Times::new(&runs, wanted))
 }
 
-/// Watches what the machine's other processes do. Where the system does not tell, they do nothing.
+/// Watches the machine's other processes. Counts them as idle if the system does not report them.
 struct Watch {
     start: Instant,
-    /// Busy ticks of all cores, and those of this process.
+    /// Busy ticks of all cores, and of this process.
     ticks: Option<(u64, u64)>,
 }
 
-/// Linux counts processor time in hundredths of a second, on all machines that it tells user programs about.
+/// Linux reports processor time to user programs in hundredths of a second, on all machines.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Watch {
@@ -150,7 +150,7 @@ impl Watch {
             return 0.0;
         };
         let others = all_now.saturating_sub(all) as f64 - own_now.saturating_sub(own) as f64;
-        // Both counts may be late by a tick.
+        // Both counts may lag by one tick.
         (others - 2.0).max(0.0) / TICKS_PER_SECOND / wall.max(1e-9)
     }
 }
@@ -159,7 +159,7 @@ fn busy_ticks() -> Option<(u64, u64)> {
     let numbers =
         |line: &str| -> Vec<u64> { line.split_whitespace().map_while(|f| f.parse().ok()).collect() };
     let machine = std::fs::read_to_string("/proc/stat").ok()?;
-    // user nice system idle iowait irq softirq steal; what guests use is counted in user.
+    // user nice system idle iowait irq softirq steal; user includes the time of guests.
     let fields = numbers(machine.lines().next()?.strip_prefix("cpu")?);
     let busy = fields.iter().take(8).sum::<u64>() - fields.get(3)? - fields.get(4)?;
     // The program's name, in parentheses, may hold spaces. After it: state, then numbers, of which the 11th and 12th

@@ -1,4 +1,4 @@
-//! Works that only move memory: copy and gather.
+//! Benchmarks that only move memory: copy and gather.
 
 use half::f16;
 use rayon::prelude::*;
@@ -9,7 +9,7 @@ use super::row::Amount;
 use cohop::Result;
 use cohop::device::{Device, FeatureElement, MatrixMut};
 
-/// A copy of more than caches hold: what shares of bandwidth refer to.
+/// A copy that is larger than caches: the reference for shares of bandwidth.
 pub(super) fn copy<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
     let mebibytes = if bench.is_full_size() { 256 } else { 4 };
     let len = mebibytes << 18;
@@ -22,7 +22,7 @@ pub(super) fn copy<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<
         if right { Ok(()) } else { wrong("copy", "another array", "the same array") }
     };
     if bench.on_host {
-        // A part for each thread: long copies go past the caches.
+        // One part per thread: long copies bypass the caches.
         let share = len.div_ceil(rayon::current_num_threads());
         let copy = |to: &mut [f32]| {
             to.par_chunks_mut(share).zip(x.par_chunks(share)).for_each(|(to, from)| to.copy_from_slice(from));
@@ -40,14 +40,14 @@ pub(super) fn copy<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<
     bench.time("copy", size, amount, || device.copy(D::view(&x), D::view_mut(&mut to)))
 }
 
-/// Half of a table's rows in random order, widened to f32, or as they are.
+/// Gathers half of a table's rows in random order, widened to f32 or unchanged.
 pub(super) fn gather<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
     if !bench.wants("gather") {
         return Ok(());
     }
     rows(bench, 100, "100f32", |value| value)?;
     rows(bench, 128, "128f16->f32", f16::from_f32)?;
-    // Rows of 128 f16 that stay f16 are 256 bytes, and to a gather these are as good as 64 f32.
+    // Unwidened rows of 128 f16 have 256 bytes: for a gather the same as 64 f32.
     rows(bench, 64, "128f16", |value| value)
 }
 

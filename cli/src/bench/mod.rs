@@ -30,9 +30,9 @@ use workload::{Size, Workload};
 
 /// Measure the kernels on this machine
 ///
-/// Every answer is checked before it is timed. Runs during which other processes were busy are replaced, up to three
-/// times as many in all. "of copy" is the share that the bytes moved a second have of those that a plain copy moves,
-/// where rows that are read again count again: it can exceed 100 % where they stay in a cache.
+/// Checks every answer before timing it. Repeats runs during which other processes were busy, up to three times as many
+/// runs in total. "of copy" is the bandwidth relative to a plain copy's; rows that are read again count again, so it
+/// can exceed 100 % if they stay in a cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,38 +41,38 @@ Examples:
   cohop bench --size M --only sample,train --threads 2 --json
   cohop bench --device cuda --size M")]
 pub(super) struct BenchArgs {
-    /// A folder with the arrays rowptr, col, x, y, train, batches and etype as .npy files, as
-    /// benches/peers/make_graph.py writes it, instead of a generated graph; or a data set folder, of any size, on which
-    /// sampling and training are measured
+    /// Instead of a generated graph: a folder with the arrays rowptr, col, x, y, train, batches and etype as .npy
+    /// files, as benches/peers/make_graph.py writes it; or a data set folder of any size, to measure sampling and
+    /// training
     #[arg(long, value_name = "FOLDER", conflicts_with = "size")]
     data: Option<PathBuf>,
     /// The size of the generated graph
     #[arg(long, value_enum, default_value = "S")]
     size: Size,
-    /// Only works whose names contain one of these
+    /// Run only benchmarks whose names contain one of these
     #[arg(long, value_delimiter = ',', value_name = "NAME,NAME,...")]
     only: Vec<String>,
     /// Columns of the dense operand of spmm, and, up to 128, of sddmm
     #[arg(long, value_delimiter = ',', default_value = "64,128,256", value_name = "N,N,...")]
     widths: Vec<usize>,
-    /// Sample the first so many batches [default: all of them, 100 of a generated graph]
+    /// Sample this many batches, from the first on [default: all; for a generated graph 100]
     #[arg(long, value_name = "N")]
     batches: Option<usize>,
-    /// Print the names of all works
+    /// Print the names of all benchmarks
     #[arg(long)]
     list: bool,
-    /// Runs of each work that count
+    /// Counted runs of each benchmark
     #[arg(long, default_value_t = 5, value_name = "N")]
     runs: usize,
-    /// Runs of each work before those
+    /// Warm-up runs of each benchmark
     #[arg(long, default_value_t = 1, value_name = "N")]
     warmup: usize,
-    /// Stop a work after this time, though not before three runs
+    /// Stop a benchmark after this time, but not before three runs
     #[arg(long, default_value_t = 60.0, value_name = "S")]
     max_seconds: f64,
 }
 
-/// All works, and what they are.
+/// All benchmarks, with descriptions.
 const WORKS: [(&str, &str); 28] = [
     ("copy", "all threads copy memory"),
     ("gather", "random rows of a table"),
@@ -104,16 +104,16 @@ const WORKS: [(&str, &str); 28] = [
     ("train_gcn_on_device", "the same with minibatches made on a GPU"),
 ];
 
-/// What every work is given, and the rows so far.
+/// What every benchmark needs, and the rows so far.
 struct Bench<'a, D: Device<Scalar = f32>> {
     device: &'a D,
     workload: &'a Workload,
     only: &'a [String],
     widths: &'a [usize],
     protocol: Protocol,
-    /// Whether the device's memory is the host's.
+    /// Whether the device uses the host's memory.
     on_host: bool,
-    /// Bytes that a plain copy reads and writes a second.
+    /// Bytes that a plain copy reads and writes per second.
     copy_rate: f64,
     json: bool,
     rows: Vec<Row>,
@@ -122,7 +122,7 @@ struct Bench<'a, D: Device<Scalar = f32>> {
 
 pub(super) fn run(global: &Global, args: &BenchArgs) -> Result<ExitCode> {
     if args.list {
-        let mut table = Table::new(2, ["work", "what it is"]);
+        let mut table = Table::new(2, ["work", "what it measures"]);
         WORKS.iter().for_each(|(work, what)| table.row([*work, *what]));
         table.print()?;
         return Ok(ExitCode::SUCCESS);
@@ -194,7 +194,7 @@ fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &BenchArgs
 }
 
 impl<D: Device<Scalar = f32>> Bench<'_, D> {
-    /// Whether a work is to be measured.
+    /// Whether to run a benchmark.
     fn wants(&self, work: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| work.contains(part.as_str()))
     }
@@ -203,7 +203,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         works.iter().any(|work| self.wants(work))
     }
 
-    /// Whether the graph is large enough for works that do not depend on it to have their full size.
+    /// Whether benchmarks that do not depend on the graph have their full size, since the graph is large.
     fn is_full_size(&self) -> bool {
         self.workload.graph().n_vertices() >= 1 << 16
     }
@@ -213,7 +213,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         format!("{},{parameter}", self.workload.name)
     }
 
-    /// Times what has no preparation.
+    /// Times `run`, which needs no preparation.
     fn time(
         &mut self,
         work: &'static str,
@@ -224,7 +224,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         self.time_with(work, size, amount, || Ok(()), |()| run())
     }
 
-    /// Times `run` on what `setup`, untimed, has made, and keeps the row.
+    /// Times `run` on the result of `setup`, which is not timed, and keeps the row.
     fn time_with<T>(
         &mut self,
         work: &'static str,
@@ -250,7 +250,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
             let before = start_peak(device);
             run(ready()?)?;
             let peak_bytes = peak(device).zip(before).map(|(peak, before)| peak.saturating_sub(before));
-            // That was a run before those that count.
+            // This was a warm-up run.
             let warmup = self.protocol.warmup.saturating_sub(1);
             (measure(Protocol { warmup, ..self.protocol }, ready, run)?, peak_bytes)
         };
@@ -258,7 +258,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         let rate = amount.bytes.map(|bytes| bytes / times.median());
         if work == "copy" {
             self.copy_rate = rate.unwrap_or(f64::NAN);
-            // The rate is needed for all shares, the row only if it is asked for.
+            // All shares need the rate; the row is kept only if `--only` wants it.
             if !self.wants(work) {
                 return Ok(());
             }
@@ -272,7 +272,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
     }
 }
 
-/// Begins to watch the memory of a device that counts its buffers: the CPU. Returns the bytes of live ones.
+/// Starts to record the peak memory of a device that counts its buffers: the CPU. Returns the bytes of live buffers.
 fn start_peak<D: Storage>(device: &D) -> Option<u64> {
     let cpu = (device as &dyn Any).downcast_ref::<Cpu<f32>>()?;
     cpu.reset_peak_memory();

@@ -1,4 +1,4 @@
-//! What is printed of a work.
+//! The printed results of a benchmark.
 
 use serde::Serialize;
 
@@ -9,15 +9,15 @@ use cohop::Result;
 /// How much work a run does.
 #[derive(Clone, Debug)]
 pub(super) struct Amount {
-    /// In `unit` times a second, for one part of a run.
+    /// For one part of a run; per second it is in `unit`.
     pub value: f64,
-    /// Of the amount a second.
+    /// The unit of the amount per second.
     pub unit: &'static str,
-    /// Equal parts of a run that are reported each.
+    /// Number of equal parts of a run; results are per part.
     pub parts: usize,
-    /// Bytes that a part must move if nothing stays in a cache; only where that is what takes the time.
+    /// Bytes that a part must move if nothing stays in a cache; only if memory limits the speed.
     pub bytes: Option<f64>,
-    /// Sampled edges of a part.
+    /// Sampled edges per part.
     pub edges: Option<f64>,
 }
 
@@ -26,17 +26,17 @@ impl Amount {
         Amount { value, unit, parts: 1, bytes: None, edges: None }
     }
 
-    /// Of `n` multiplications and additions.
+    /// The amount of `n` multiplications and additions.
     pub(super) fn multiply_adds(n: f64) -> Self {
         Amount::new(2.0 * n / 1e9, "GFLOP/s")
     }
 
-    /// Of bytes moved.
+    /// The amount of moved bytes.
     pub(super) fn moved(bytes: f64) -> Self {
         Amount::new(bytes / 1e9, "GB/s").bytes(bytes)
     }
 
-    /// Of edges of the graph.
+    /// The amount of `n` edges of the graph.
     pub(super) fn graph_edges(n: usize) -> Self {
         Amount::new(n as f64 / 1e6, "M edges/s")
     }
@@ -46,7 +46,7 @@ impl Amount {
     }
 }
 
-/// The result of one work.
+/// The result of one benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     peer: &'static str,
@@ -66,11 +66,11 @@ pub(super) struct Row {
     /// Bytes moved, if nothing stays in a cache.
     #[serde(rename = "effective_GBps")]
     effective_gbps: Option<f64>,
-    /// Their share of what a copy moves.
+    /// Bandwidth relative to a copy's.
     copy_share: Option<f64>,
     edges_per_batch: Option<f64>,
     edges_per_second: Option<f64>,
-    /// The most bytes of buffers that a run holds beside those it is given.
+    /// Peak bytes of buffers that a run allocates.
     peak_bytes: Option<u64>,
     device: String,
     version: &'static str,

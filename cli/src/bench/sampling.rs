@@ -1,4 +1,4 @@
-//! Sampling of whole batches, as training does it: one a thread on the CPU, one after another on a GPU.
+//! Sampling of whole batches, as in training: one batch per thread on the CPU, one after another on a GPU.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use cohop::rng::Kappa;
 use cohop::sample::{Fanouts, MiniBatch, Sampler, SamplerConfig};
 use cohop::train::Pipeline;
 
-/// From the seeds outwards.
+/// Fanouts from the seeds outwards.
 pub(super) const FANOUTS: [usize; 3] = [15, 10, 5];
 
 pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
     for (work, method) in [("sample", Method::NEIGHBOR), ("sample_labor0", Method::LABOR_0)] {
-        // By its whole name: it is part of the other's.
+        // By the whole name, since it is also part of the other one's.
         if bench.wants(work) {
             sample(bench, work, method)?;
         }
@@ -63,7 +63,7 @@ fn sample<D: Device<Scalar = f32>>(
     bench.time(work, workload.name.clone(), amount, || epoch().map(drop))
 }
 
-/// Edges are edges of the graph, and rows have as many as the method promises.
+/// `Ok` if sampled edges are edges of the graph, and rows have as many as the method promises.
 fn check<D: Device>(
     work: &str,
     device: &D,
@@ -89,7 +89,7 @@ fn check<D: Device>(
             (kept, promised) = (kept + sources.len(), promised + expected);
         }
     }
-    // LABOR keeps as many in expectation; its shared variates make a batch's sum spread by some percent.
+    // LABOR keeps as many in expectation; since edges share variates, a batch's sum varies by a few percent.
     let ratio = kept as f64 / promised.max(1) as f64;
     if (0.7..1.3).contains(&ratio) { Ok(()) } else { wrong(work, format!("{kept} edges"), promised) }
 }

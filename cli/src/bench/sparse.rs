@@ -1,4 +1,4 @@
-//! Sparse times dense on the whole graph, and a value per edge.
+//! Sparse times dense on the whole graph, and sampled dense products, one value per edge.
 
 use super::Bench;
 use super::check::{Values, agree, part, row, wrong};
@@ -41,7 +41,7 @@ pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<(
     Ok(())
 }
 
-/// How the neighbours' rows are added.
+/// How the neighbours' rows are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reduce {
     Sum,
@@ -52,7 +52,7 @@ enum Reduce {
 impl Reduce {
     const ALL: [Reduce; 3] = [Reduce::Sum, Reduce::Mean, Reduce::Weighted];
 
-    /// Forward and backward.
+    /// Names of forward and backward.
     fn works(self) -> [&'static str; 2] {
         match self {
             Reduce::Sum => ["spmm_sum_fwd", "spmm_sum_bwd"],
@@ -71,7 +71,7 @@ impl Reduce {
     }
 }
 
-/// Where the edge from `s` to `t` stands, which exists: the graph is symmetric.
+/// The position of the edge from `s` to `t`, which exists, since the graph is symmetric.
 fn position(graph: &Graph, s: u32, t: u32) -> usize {
     graph.indptr()[t as usize] as usize + graph.in_neighbors(t).partition_point(|&source| source < s)
 }
@@ -158,7 +158,7 @@ fn spmm<D: Device<Scalar = f32>>(
                 sums(&mut destinations.map(|&t| (reduce.factor(graph, t, position(graph, s, t)), t)));
             agree(backward, &row(device, &out, s)?, &expected)?;
         }
-        // Where a weight stands has to be read too; the mean's factor of a column is one number an edge.
+        // A weight's position must be read too; the mean's column factor is one number per edge.
         let per_edge = match reduce {
             Reduce::Sum => 0,
             Reduce::Mean => 4,
@@ -211,7 +211,7 @@ fn spmm_max<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>,
                 let destinations = graph.in_neighbors(s).iter().filter(|&&t| gets(t, c));
                 destinations.map(|&t| f64::from(Y.at(t as usize * dim + c))).sum()
             };
-            // Some columns are enough: a hub's neighbours are many.
+            // A few columns are enough: a hub has many neighbours.
             let found = row(device, &out, s)?;
             agree("spmm_max_bwd", &found[..8], &(0..8).map(sum).collect::<Vec<_>>())?;
         }
@@ -240,7 +240,7 @@ fn sddmm<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>, di
         let expected: Vec<f64> = graph.in_neighbors(t).iter().map(dot).collect();
         agree("sddmm_dot", &part(device, &out, row)?, &expected)?;
     }
-    // A destination's row is read once for all of its edges.
+    // Each destination's row is read once for all its edges.
     let bytes = e * (4 * dim + 8) + n * (4 * dim + 4);
     let amount = Amount::multiply_adds((e * dim) as f64).bytes(bytes as f64);
     bench.time("sddmm_dot", bench.size(format_args!("d={dim}")), amount, || dots(&mut out))

@@ -1,4 +1,4 @@
-//! Minibatch training, with the next batches prepared while one is computed, as `cohop train` does it.
+//! Minibatch training as in `cohop train`: the next batches are prepared while one is computed.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<(
         ("train_gcn_on_device", gcn, DataOnDevice::All),
     ];
     for (work, kind, data_on_device) in works {
-        // On the CPU there is no other place to make minibatches.
+        // On the CPU, host and device are the same place.
         if bench.wants(work) && (data_on_device == DataOnDevice::Nothing || !bench.on_host) {
             train(bench, work, kind, data_on_device)?;
         }
@@ -41,7 +41,7 @@ fn train<D: Device<Scalar = f32>>(
     kind: ModelKind,
     data_on_device: DataOnDevice,
 ) -> Result<()> {
-    // Full batches alone, so that an epoch is so many times the same work.
+    // Only full batches, so that all batches of an epoch are the same work.
     let given = &bench.workload.dataset;
     let batch_size = BATCH.min(given.train_idx.len());
     let n_batches = (given.train_idx.len() / batch_size.max(1)).min(MAX_BATCHES);
@@ -65,7 +65,7 @@ fn train<D: Device<Scalar = f32>>(
     };
     let mut trainer = Trainer::new(bench.device.clone(), dataset, config)?;
     let report = trainer.run_epoch(&mut ())?;
-    // Labels are random: the best to be learnt in an epoch is that all classes are alike.
+    // Labels are random: at best, an epoch learns that all classes are equally likely.
     let chance = (n_classes.max(2) as f64).ln();
     let is_plausible = report.loss <= 1.5 * chance;
     if report.batches != n_batches as u64 || !is_plausible {

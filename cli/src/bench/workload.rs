@@ -1,4 +1,4 @@
-//! The graph that works are measured on: read from a folder, or generated.
+//! The graph of the benchmarks: read from a folder, or generated.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use cohop::rng::{self, Purpose};
 use cohop::sample::Batches;
 use cohop::{Error, Result};
 
-/// Seeds of a batch.
+/// Seeds per batch.
 pub(super) const BATCH: usize = 1024;
 const FEATURES: usize = 100;
 const MAX_BATCHES: usize = 100;
 const CLASSES: u64 = 47;
 const RELATIONS: u64 = 8;
-/// Share of the vertices that are trained on.
+/// Share of training vertices.
 const TRAIN_SHARE: f64 = 0.08;
 
 /// How large a generated graph is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Size {
-    /// 2^12 vertices, 59 thousand edges, and less work in all else: a trial
+    /// A trial: 2^12 vertices, 59 thousand edges, and other benchmarks are smaller too
     #[value(name = "XS")]
     Xs,
     /// 2^17 vertices, 2.2 million edges
@@ -48,7 +48,7 @@ impl Size {
         }
     }
 
-    /// Logarithm of the number of vertices, and edges drawn a vertex.
+    /// Logarithm of the number of vertices, and edges drawn per vertex.
     fn rmat(self) -> (u32, f64) {
         match self {
             Size::Xs => (12, 9.0),
@@ -65,23 +65,23 @@ impl Size {
 /// A symmetric graph with features, classes, relations and batches.
 #[derive(Debug)]
 pub(super) struct Workload {
-    /// What rows call it.
+    /// The name in printed rows.
     pub name: String,
     /// The graph, without relations; features, classes and training vertices.
     pub dataset: Arc<Dataset>,
     /// `[n_edges]`
     pub edge_type: Array<u16>,
-    /// Above all edge types.
+    /// Number of relations: above all edge types.
     pub n_relations: usize,
     /// Seeds of each batch.
     pub batches: Vec<Vec<u32>>,
-    /// Whether the graph may be processed as a whole, or else only be sampled from.
+    /// Whether benchmarks may process the whole graph; else they only sample from it.
     pub is_in_memory: bool,
 }
 
 impl Workload {
-    /// Reads the arrays `rowptr, col, x, y, train, batches, etype` of a folder; each with its name and `.npy`. Of a
-    /// data set folder, the graph and the features are mapped and stay on disk until they are used.
+    /// Reads the arrays `rowptr, col, x, y, train, batches, etype` of a folder, from the `.npy` files of these names.
+    /// The graph and features of a data set folder are mapped, and stay on disk until they are used.
     pub(super) fn read(folder: &Path, seed: u64) -> Result<Self> {
         if folder.join("indptr.npy").exists() {
             let dataset = data::load_with(folder, &LoadOptions { trust_indices: true })?;
@@ -137,7 +137,7 @@ impl Workload {
         Self::new(dataset, etype.kinds()?, seeds.chunks_exact(batch_size).map(<[u32]>::to_vec).collect())
     }
 
-    /// Draws a graph of this size.
+    /// Generates a graph of this size.
     pub(super) fn generate(size: Size, seed: u64) -> Result<Self> {
         let (scale, edge_factor) = size.rmat();
         let graph = Rmat::graph500(scale, edge_factor, seed).generate()?.remove_self_loops();
@@ -152,7 +152,7 @@ impl Workload {
         let edge_type: Vec<u16> =
             (0..graph.n_edges()).map(|e| rng::bounded(seed, stream(2), e, RELATIONS) as u16).collect();
 
-        // R-MAT leaves many vertices without an edge: nothing could be sampled around them.
+        // R-MAT leaves many vertices without edges, which are useless as seeds.
         let mut train: Vec<u32> = (0..n as u32).filter(|&v| graph.in_degree(v) > 0).collect();
         rng::shuffle(seed, Purpose::Split.stream(0), &mut train);
         train.truncate(((TRAIN_SHARE * n as f64) as usize).max(BATCH));
@@ -165,7 +165,7 @@ impl Workload {
     }
 
     fn new(dataset: Dataset, edge_type: Array<u16>, batches: Vec<Vec<u32>>) -> Result<Self> {
-        // Answers are checked by the reverse of an edge, and a block counts its edges in 32 bits.
+        // Checks of answers use reverse edges, and a block counts its edges in 32 bits.
         let graph = &dataset.graph;
         let n_edges = graph.n_edges();
         if n_edges > u64::from(u32::MAX) {
@@ -221,7 +221,7 @@ impl Workload {
         self.block(device)?.with_edge_types(device.upload(&self.edge_type)?)
     }
 
-    /// A few rows to check answers at, of which each has an edge and none so many that checking it takes long.
+    /// A few rows to check answers at. Each has an edge, but not so many that the check takes long.
     pub(super) fn rows_to_check(&self) -> Vec<u32> {
         let graph = self.graph();
         let n = graph.n_vertices() as u32;
@@ -230,7 +230,7 @@ impl Workload {
     }
 }
 
-/// As many batches of training vertices, all of the same size, as epochs have them.
+/// `n_batches` batches of training vertices, all of the same size, in the order of epochs.
 fn draw_batches(train: &[u32], n_batches: usize, seed: u64) -> Result<Vec<Vec<u32>>> {
     let batch_size = BATCH.min(train.len());
     if batch_size == 0 {
@@ -250,7 +250,7 @@ fn draw_batches(train: &[u32], n_batches: usize, seed: u64) -> Result<Vec<Vec<u3
     Ok(batches)
 }
 
-/// `Ok` if `array` (by name) has the expected number of elements.
+/// `Ok` if the array that errors call `array` has the expected number of elements.
 fn check_length(array: &'static str, actual: usize, expected: usize) -> Result<()> {
     if actual == expected {
         return Ok(());

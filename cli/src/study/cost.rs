@@ -14,7 +14,7 @@ use cohop::study::{CostConfig, CostRow, Machine, ModesConfig, modes, predict, se
 /// Predicted time of a training step in both modes
 ///
 /// Counts as `cohop study modes` does, and divides the bytes of each stage by the bandwidths of a machine: of device
-/// memory (gamma), between processing elements (alpha), and from storage (beta). Arithmetic and latency are left out.
+/// memory (gamma), between processing elements (alpha), and from storage (beta). Ignores arithmetic and latency.
 #[derive(Debug, Args)]
 pub(super) struct CostArgs {
     #[command(flatten)]
@@ -29,16 +29,16 @@ pub(super) struct CostArgs {
         value_name = "NAME,NAME,..."
     )]
     machine: Vec<String>,
-    /// Bandwidth of device memory of a processing element, in GB/s, instead of the machine's
+    /// Bandwidth of a processing element's memory, in GB/s [default: the machine's]
     #[arg(long, value_name = "GB/s")]
     gamma: Option<f64>,
-    /// Bandwidth between processing elements in one direction, in GB/s
+    /// Bandwidth between processing elements in one direction, in GB/s [default: the machine's]
     #[arg(long, value_name = "GB/s")]
     alpha: Option<f64>,
-    /// Bandwidth from storage, in GB/s
+    /// Bandwidth from storage, in GB/s [default: the machine's]
     #[arg(long, value_name = "GB/s")]
     beta: Option<f64>,
-    /// Numbers of processing elements [default: powers of two up to those of the machine]
+    /// Numbers of processing elements [default: powers of two up to the machine's number]
     #[arg(long, value_delimiter = ',', value_name = "P,P,...")]
     pes: Vec<usize>,
     /// Miss rate of the feature cache (see cohop study kappa)
@@ -47,7 +47,7 @@ pub(super) struct CostArgs {
     /// Miss rate in cooperative mode [default: that of --miss-rate]
     #[arg(long, value_name = "RHO")]
     cooperative_miss_rate: Option<f64>,
-    /// Bytes of a feature row in storage [default: 4 a column]
+    /// Bytes of a feature row in storage [default: 4 per column]
     #[arg(long, value_name = "N")]
     row_bytes: Option<usize>,
 }
@@ -147,8 +147,8 @@ fn print(configs: &[CostConfig], predictions: &[Vec<CostRow>]) -> Result<()> {
         table.print()?;
         let summary = summarize(rows);
         let slower = summary.slower_from_pes.map_or_else(
-            || "cooperation is slower at none of these P".to_owned(),
-            |pes| format!("cooperation is slower from P = {pes} on, of these"),
+            || "cooperation is not slower at any of these P".to_owned(),
+            |pes| format!("cooperation is slower from P = {pes} on"),
         );
         let best = summary.best.map_or_else(String::new, |(pes, speedup)| {
             format!("; its best speedup is {speedup:.3} at P = {pes}")
@@ -156,7 +156,7 @@ fn print(configs: &[CostConfig], predictions: &[Vec<CostRow>]) -> Result<()> {
         output::line(format_args!("{slower}{best}\n"))?;
     }
     output::line(
-        "layer l has vertices l hops from the seeds as destinations; + exch: of ids, rows, gradients between PEs",
+        "layer l: its destinations are l hops from the seeds; + exch: exchange of ids, rows, gradients between PEs",
     )?;
     output::line(
         "c: share of source rows that other PEs own; c even: the share at which the speedup would be 1",

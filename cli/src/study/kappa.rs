@@ -13,10 +13,10 @@ use cohop::rng::Kappa;
 use cohop::sample::Fanouts;
 use cohop::study::{self, KappaConfig, KappaRow};
 
-/// Misses of the feature cache against kappa
+/// Misses of the feature cache by kappa
 ///
-/// Samples consecutive training batches and sends the vertices whose features they need through caches. The first pass
-/// over the training vertices fills them and is not counted.
+/// Samples consecutive training batches, and looks up the vertices whose features they need in caches. The first pass
+/// over the training vertices fills the caches and is not counted.
 #[derive(Debug, Args)]
 pub(super) struct KappaArgs {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(super) struct KappaArgs {
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
     #[arg(long, default_value = "10,10,10", value_name = "K,K,...")]
     fanouts: Fanouts,
-    /// How many consecutive minibatches are alike: numbers or inf
+    /// How many consecutive minibatches depend on each other: numbers or inf
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,inf", value_name = "N,N,...")]
     kappas: Vec<Kappa>,
     /// Capacities of the cache [default: a hundredth, a twentieth and a fifth of the vertices]
@@ -39,10 +39,10 @@ pub(super) struct KappaArgs {
     /// Seeds per minibatch [default: 1024, or all training vertices if they are fewer]
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// Passes over the training vertices that are counted
+    /// Number of counted passes over the training vertices
     #[arg(long, default_value_t = 1, value_name = "N")]
     passes: u64,
-    /// Also train GraphSAGE for so many epochs with each sampler and kappa, and show its validation accuracy
+    /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show its validation accuracy
     #[arg(long, default_value_t = 0, value_name = "EPOCHS")]
     train: u64,
 }
@@ -92,7 +92,7 @@ fn print(rows: &[KappaRow]) -> Result<()> {
     table.print()
 }
 
-/// Infinity is drawn at so many times the largest finite κ.
+/// Infinity is drawn at this multiple of the largest finite κ.
 const PAST_LARGEST: f64 = 8.0;
 
 fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow]) -> Plot {

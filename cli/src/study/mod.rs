@@ -40,7 +40,7 @@ enum Study {
     Cost(cost::CostArgs),
 }
 
-/// What all studies are given.
+/// Options of all studies.
 #[derive(Debug, Args)]
 struct Common {
     /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
@@ -57,7 +57,7 @@ impl Common {
         data::load(&self.data).map(Arc::new)
     }
 
-    /// Draws, if asked for.
+    /// Draws the plot if `--plot` was given.
     fn draw(&self, plot: impl FnOnce() -> Plot) -> Result<()> {
         self.plot.as_ref().map_or(Ok(()), |path| plot().write(path))
     }
@@ -77,7 +77,7 @@ pub(super) fn run(global: &Global, args: &StudyArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One JSON object for each row.
+/// Prints one JSON object per row.
 fn json_lines(rows: &[impl serde::Serialize]) -> Result<()> {
     rows.iter().try_for_each(output::json)
 }

@@ -13,7 +13,7 @@ use cohop::sample::Fanouts;
 use cohop::study::{self, ModesConfig, ModesRow, Spread, seed_pool};
 use cohop::{Error, Result};
 
-/// What is sampled; also of `cohop study cost`.
+/// Options of sampling, also for `cohop study cost`.
 #[derive(Debug, Args)]
 pub(super) struct Sampling {
     /// How neighbourhoods are sampled
@@ -25,16 +25,16 @@ pub(super) struct Sampling {
     /// Seeds of all processing elements together [default: 1024, or all training vertices if they are fewer]
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// Batches, over which means are taken
+    /// Number of batches to average over
     #[arg(long, default_value_t = 5, value_name = "N")]
     batches: usize,
-    /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
+    /// How vertices are assigned to owners in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD")]
     partition: PartitionMethod,
     /// Columns of the features [default: those of the data set; without features 128]
     #[arg(long, value_name = "N")]
     feature_width: Option<usize>,
-    /// Columns of the hidden layers, all alike or from the first on
+    /// Columns of the hidden layers: one number for all, or one per layer
     #[arg(long, value_delimiter = ',', default_value = "256", value_name = "N,N,...")]
     hidden: Vec<usize>,
 }
@@ -52,7 +52,7 @@ impl Sampling {
             [one] => vec![*one; n_hidden],
             several if several.len() == n_hidden => several.to_vec(),
             several => {
-                let expected = format!("one, or {n_hidden}: the layers but the last");
+                let expected = format!("one, or {n_hidden}: one per layer except the last");
                 return Err(Error::invalid("number of --hidden", several.len(), expected));
             }
         };
@@ -76,11 +76,11 @@ impl Sampling {
     }
 }
 
-/// Independent against cooperative minibatching
+/// Compare independent and cooperative minibatching
 ///
-/// Samples the same batches in both modes, with each number of processing elements (threads), and counts per element
-/// what it holds and exchanges; max/mean is how much more the largest has. That cooperating elements hold together what
-/// one holds alone is checked.
+/// Samples the same batches in both modes, with each number of processing elements (threads), and counts what each
+/// element holds and exchanges; max/mean is the largest element's count divided by the mean. Checks that cooperating
+/// elements together hold what one element alone holds.
 #[derive(Debug, Args)]
 pub(super) struct ModesArgs {
     #[command(flatten)]
