@@ -46,7 +46,7 @@ pub use gemm::Gemm;
 pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
 pub use loss::{IGNORED, Loss};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
-pub use relation::{Direction, GroupsByRow, Order, Relation, RelationEdges, RelationGroups};
+pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};

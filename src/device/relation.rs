@@ -4,6 +4,8 @@
 //! destination (and, for the backward pass, by source). A *group* is a row's edges of one relation: relations without
 //! edges have no groups, and so cost nothing.
 
+use std::fmt::Debug;
+
 use crate::device::{
     Csr, Matrix, MatrixMut, Storage, Write, check_csr_lengths, check_matrix, check_matrix_mut, check_no_edge,
     check_same_shape,
@@ -12,7 +14,7 @@ use crate::error::{Result, check_length};
 
 /// Edges by relation, then by row, then by position in the block. The rows are destinations or sources.
 #[derive(Debug)]
-pub struct RelationGroups<D: Storage> {
+pub struct RelationGroups<D: Relation> {
     /// `[n_relations + 1]`, on the host: where each relation's groups begin.
     pub(crate) offsets: Vec<u32>,
     /// `[n_group]`: the row of each group, ascending within a relation.
@@ -25,29 +27,11 @@ pub struct RelationGroups<D: Storage> {
     pub(crate) partner: D::Buffer<u32>,
     /// `[n_edge]`: the edge's factor in the mean over its destination's edges of its relation.
     pub(crate) weight: D::Buffer<D::Scalar>,
-    /// The same by row, on devices that want it.
-    pub by_row: Option<GroupsByRow<D>>,
+    /// The same by row, as the device wants it.
+    pub by_row: D::GroupsByRow,
 }
 
-/// Groups and edges by row: for devices that write a row once, when all that it gets is known.
-#[derive(Debug)]
-pub struct GroupsByRow<D: Storage> {
-    /// `[n_relations + 1]`: [`RelationGroups::offsets`], on the device.
-    pub offsets: D::Buffer<u32>,
-    /// `[n_rows + 1]`: where each row's groups begin in `groups`.
-    pub group_indptr: D::Buffer<u32>,
-    /// `[n_group]`: groups by row, then by relation.
-    pub groups: D::Buffer<u32>,
-    /// `[n_rows + 1]`: where each row's edges begin in `partner`.
-    pub edge_indptr: D::Buffer<u32>,
-    /// `[n_edge]`, by row, then by position in the block: the edge's group in the other direction, counted from the
-    /// first one of all.
-    pub partner: D::Buffer<u32>,
-    /// `[n_edge]`, in the same order: the edge's factor.
-    pub weight: D::Buffer<D::Scalar>,
-}
-
-impl<D: Storage> RelationGroups<D> {
+impl<D: Relation> RelationGroups<D> {
     /// Number of groups.
     pub fn n_groups(&self) -> usize {
         D::len(&self.row)
@@ -61,7 +45,7 @@ impl<D: Storage> RelationGroups<D> {
 
 /// A block's edges, grouped in both directions.
 #[derive(Debug)]
-pub struct RelationEdges<D: Storage> {
+pub struct RelationEdges<D: Relation> {
     /// Number of destinations.
     pub(crate) n_dst: usize,
     /// Number of sources.
@@ -108,7 +92,7 @@ pub enum Order {
 const EDGE_COST: f64 = 3.0;
 const GROUP_COST: f64 = 12.0;
 
-impl<D: Storage> RelationEdges<D> {
+impl<D: Relation> RelationEdges<D> {
     /// The groups by the rows that messages reach, and those by the rows that they leave.
     pub fn groups(&self, direction: Direction) -> (&RelationGroups<D>, &RelationGroups<D>) {
         match direction {
@@ -145,6 +129,9 @@ impl<D: Storage> RelationEdges<D> {
 
 /// Aggregation over typed edges.
 pub trait Relation: Storage {
+    /// Groups and edges by row, for devices that write a row once, when all that it gets is known; `()` on others.
+    type GroupsByRow: Debug + Send + Sync;
+
     /// Groups the edges of a block `a` (rows: destinations) by relation; `edge_type: [n_edge]`.
     ///
     /// An edge's factor is one over the number of edges of its group or, with estimator weights (`weight: [n_edge]`),
@@ -246,7 +233,7 @@ pub(crate) fn check_typed_edges<D: Storage>(
 }
 
 /// `Ok` if the shapes are those of [`Relation::relation_product`].
-pub(crate) fn check_relation_product<D: Storage>(
+pub(crate) fn check_relation_product<D: Relation>(
     edges: &RelationEdges<D>,
     direction: Direction,
     weight: &D::View<'_, D::Scalar>,
@@ -264,7 +251,7 @@ pub(crate) fn check_relation_product<D: Storage>(
 }
 
 /// `Ok` if the shapes are those of [`Relation::relation_weight_gradient`].
-pub(crate) fn check_relation_weight_gradient<D: Storage>(
+pub(crate) fn check_relation_weight_gradient<D: Relation>(
     edges: &RelationEdges<D>,
     x: &Matrix<'_, D>,
     dout: &Matrix<'_, D>,

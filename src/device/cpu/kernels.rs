@@ -8,9 +8,11 @@
 /// The second trait is one of those that [`Kernels`](super::Kernels) lists.
 macro_rules! kernels {
     (impl $family:ident by $kernels:ident {
+        $(type $associated:ident = $value:ty;)*
         $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*
     }) => {
         impl<S: Scalar> $family for Cpu<S> {
+            $(type $associated = $value;)*
             $(fn $name(&self, $($argument: $type),*) -> $result {
                 <S as $kernels<S>>::$name(self, $($argument),*)
             })*

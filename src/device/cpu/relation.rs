@@ -35,6 +35,7 @@ const MAX_BLOCKS: usize = 64;
 
 kernels! {
     impl Relation by RelationKernels {
+        type GroupsByRow = ();
         fn group_relations(
             a: Csr<'_, Cpu<S>>,
             edge_type: &[u16],
@@ -136,7 +137,7 @@ fn group_relations<S: Scalar>(
             indices,
             partner,
             weight,
-            by_row: None,
+            by_row: (),
         })
     };
     Ok(RelationEdges {

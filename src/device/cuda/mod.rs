@@ -49,6 +49,7 @@ use driver::Driver;
 pub use driver::Event;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
+pub use relation::GroupsByRow;
 pub use sample::CudaGraph;
 
 /// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.

@@ -6,12 +6,32 @@
 use super::{Cuda, CudaBuffer, CudaView, CudaViewMut, dtype, ffi};
 use crate::device::relation::{check_relation_product, check_relation_weight_gradient, check_typed_edges};
 use crate::device::{
-    Csr, Direction, GroupsByRow, Matrix, MatrixMut, Order, Relation, RelationEdges, RelationGroups, Scalar,
-    Spmm, Storage, Weights, Write,
+    Csr, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, RelationGroups, Scalar, Spmm, Storage,
+    Weights, Write,
 };
 use crate::error::Result;
 
+/// Groups and edges by row: sums and products are written once, when all that a row gets is known.
+#[derive(Debug)]
+pub struct GroupsByRow<S: Scalar> {
+    /// `[n_relations + 1]`: [`RelationGroups::offsets`], on the device.
+    pub offsets: CudaBuffer<u32>,
+    /// `[n_rows + 1]`: where each row's groups begin in `groups`.
+    pub group_indptr: CudaBuffer<u32>,
+    /// `[n_group]`: groups by row, then by relation.
+    pub groups: CudaBuffer<u32>,
+    /// `[n_rows + 1]`: where each row's edges begin in `partner`.
+    pub edge_indptr: CudaBuffer<u32>,
+    /// `[n_edge]`, by row, then by position in the block: the edge's group in the other direction, counted from the
+    /// first one of all.
+    pub partner: CudaBuffer<u32>,
+    /// `[n_edge]`, in the same order: the edge's factor.
+    pub weight: CudaBuffer<S>,
+}
+
 impl<S: Scalar> Relation for Cuda<S> {
+    type GroupsByRow = GroupsByRow<S>;
+
     fn group_relations(
         &self,
         a: Csr<'_, Self>,
@@ -102,7 +122,7 @@ impl<S: Scalar> Relation for Cuda<S> {
         if to.n_groups() == 0 || x.cols == 0 || n == 0 {
             return if write == Write::Assign { self.fill(S::zero(), out.data) } else { Ok(()) };
         }
-        let to_rows = by_row(to);
+        let to_rows = &to.by_row;
         let (n_rows, product, pattern, weights);
         match order {
             Order::AggregateFirst => {
@@ -184,7 +204,7 @@ impl<S: Scalar> Cuda<S> {
             indices: self.scratch(n_edge)?,
             partner: self.scratch(n_edge)?,
             weight: self.scratch(n_edge)?,
-            by_row: Some(by_row),
+            by_row,
         })
     }
 
@@ -220,7 +240,7 @@ impl<S: Scalar> Cuda<S> {
     ) -> Result<CudaBuffer<S>> {
         let product = self.scratch::<S>(groups.n_groups() * n)?;
         let (n_relations, n_group) = (groups.n_relations() as u64, groups.n_groups() as u64);
-        let (offsets, transposed) = (by_row(groups).offsets.pointer(), direction == Direction::Backward);
+        let (offsets, transposed) = (groups.by_row.offsets.pointer(), direction == Direction::Backward);
         let (index, factor, x) = rows.pointers();
         let (inner, n, weight) = (rows.x.cols as u64, n as u64, weight.pointer().cast());
         let (out, stream) = (product.pointer().cast(), self.stream()?);
@@ -261,7 +281,7 @@ impl<S: Scalar> Cuda<S> {
         let n_parts =
             unsafe { ffi::cohop_relation_weight_gradient_parts(n_relations, n_group, k as u64, n as u64) };
         let parts = self.scratch::<S>(n_parts as usize * k * n)?;
-        let offsets = by_row(groups).offsets.pointer();
+        let offsets = groups.by_row.offsets.pointer();
         let (left_index, left_factor, left) = left.pointers();
         let (right_index, right_factor, right) = right.pointers();
         let (out, stream) = (dweight.pointer().cast(), self.stream()?);
@@ -298,13 +318,9 @@ impl<S: Scalar> GroupRows<'_, '_, S> {
     }
 }
 
-fn by_row<S: Scalar>(groups: &RelationGroups<Cuda<S>>) -> &GroupsByRow<Cuda<S>> {
-    groups.by_row.as_ref().expect("this device makes no groups without it")
-}
-
 /// A launcher's view of groups that it fills.
 fn raw_groups<S: Scalar>(groups: &RelationGroups<Cuda<S>>, n_rows: usize) -> ffi::cohop_relation_groups {
-    let rows = by_row(groups);
+    let rows = &groups.by_row;
     ffi::cohop_relation_groups {
         n_rows: n_rows as u64,
         n_group: groups.n_groups() as u64,

@@ -194,7 +194,7 @@ fn groups_are_by_relation_and_row<D: Relation>(device: &D) {
 
 /// All arrays, as CPU code reads them.
 fn groups_are_those_of_the_cpu<D: Relation>(device: &D) {
-    fn integers<D: Storage>(device: &D, edges: &RelationEdges<D>) -> Vec<Vec<u32>> {
+    fn integers<D: Relation>(device: &D, edges: &RelationEdges<D>) -> Vec<Vec<u32>> {
         let read = |buffer: &D::Buffer<u32>| device.download(D::view(buffer)).unwrap();
         let of = |groups: &RelationGroups<D>| {
             let arrays = [&groups.row, &groups.indptr, &groups.indices, &groups.partner].map(read);
