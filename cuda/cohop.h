@@ -56,6 +56,11 @@ typedef enum cohop_activation {
 
 int32_t cohop_scale(cohop_dtype scalar, uint64_t n, double alpha, const void* x, void* out, bool add, void* stream);
 int32_t cohop_multiply(cohop_dtype scalar, uint64_t n, const void* x, const void* y, void* out, bool add, void* stream);
+// out (= | +=) alpha x / y
+int32_t cohop_divide(cohop_dtype scalar, uint64_t n, double alpha, const void* x, const void* y, void* out, bool add,
+                     void* stream);
+typedef enum cohop_function { COHOP_SQUARE_ROOT = 0, COHOP_EXPONENTIAL = 1, COHOP_LOGARITHM = 2 } cohop_function;
+int32_t cohop_map(cohop_dtype scalar, uint64_t n, cohop_function function, const void* x, void* out, void* stream);
 int32_t cohop_add_bias_activate(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* bias,
                                 cohop_activation activation, double slope, void* out, void* stream);
 int32_t cohop_scale_rows(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* factor, const void* x,
@@ -81,6 +86,8 @@ int32_t cohop_dot(cohop_dtype scalar, uint64_t n, const void* x, const void* y, 
 // ---- gather (Gather) --------------------------------------------------------------------------------------------
 int32_t cohop_gather(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uint64_t cols, const void* table,
                      uint64_t n_table, const uint32_t* index, void* out, cohop_status* status, void* stream);
+int32_t cohop_narrow_index(uint64_t n, const uint64_t* index, uint64_t limit, uint32_t* out, cohop_status* status,
+                           void* stream);
 uint64_t cohop_scatter_add_bytes(cohop_dtype scalar, uint64_t rows, uint64_t cols);
 // scratch: cohop_scatter_add_bytes(scalar, rows, cols) bytes.
 int32_t cohop_scatter_add(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const uint32_t* index,
@@ -100,6 +107,10 @@ uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
 int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
                    const uint32_t* indices, const uint32_t* positions, const void* edge, const void* row,
                    const void* column, const void* x, void* scratch, void* out, bool add, void* stream);
+// weight: [n_edge, heads], x: [_, heads * dim]; scratch: cohop_spmm_bytes(scalar, n_edge, heads * dim) bytes.
+int32_t cohop_spmm_heads(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, uint64_t dim,
+                         const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* weight,
+                         const void* x, void* scratch, void* out, bool add, void* stream);
 uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
 // scratch: cohop_spmm_max_bytes(scalar, n_edge, cols) bytes.
 int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
@@ -270,6 +281,11 @@ int32_t cohop_log_softmax_nll(cohop_dtype scalar, uint64_t rows, uint64_t n_clas
 int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* logits,
                                        const int32_t* labels, const void* lse, double factor, const void* dloss,
                                        void* dlogits, cohop_status* status, void* stream);
+typedef enum cohop_element_loss { COHOP_BINARY_CROSS_ENTROPY = 0, COHOP_SQUARED_ERROR = 1 } cohop_element_loss;
+int32_t cohop_element_loss_forward(cohop_dtype scalar, cohop_element_loss kind, uint64_t n, const void* x,
+                                   const void* target, void* loss, void* stream);
+int32_t cohop_element_loss_backward(cohop_dtype scalar, cohop_element_loss kind, uint64_t n, const void* x,
+                                    const void* target, double factor, const void* dloss, void* dx, void* stream);
 
 // ---- optimizer (Optimizer) --------------------------------------------------------------------------------------
 // m = beta1 m + rest1 g, v = beta2 v + rest2 g^2, parameter = shrink parameter - rate m / (sqrt(correction2 v) +

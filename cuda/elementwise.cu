@@ -46,6 +46,26 @@ struct Multiply {
 };
 
 template <class S>
+struct Divide {
+  S alpha;
+  const S* y;
+  bool add;
+  __device__ S operator()(uint64_t i, S x, S out) const { return add ? out + alpha * x / y[i] : alpha * x / y[i]; }
+};
+
+template <class S>
+struct Apply {
+  cohop_function function;
+  __device__ S operator()(uint64_t, S x, S) const {
+    switch (function) {
+      case COHOP_SQUARE_ROOT: return square_root(x);
+      case COHOP_EXPONENTIAL: return exponential(x);
+      default: return logarithm(x);
+    }
+  }
+};
+
+template <class S>
 struct ScaleRows {
   const S* factor;
   uint64_t cols;
@@ -167,6 +187,22 @@ int32_t cohop_multiply(cohop_dtype scalar, uint64_t n, const void* x, const void
     using S = decltype(zero);
     const Multiply<S> map = {static_cast<const S*>(y), add};
     return launch_map(n, n, static_cast<const S*>(x), static_cast<S*>(out), add, map, stream);
+  });)
+}
+
+int32_t cohop_divide(cohop_dtype scalar, uint64_t n, double alpha, const void* x, const void* y, void* out, bool add,
+                     void* stream) {
+  COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
+    using S = decltype(zero);
+    const Divide<S> map = {S(alpha), static_cast<const S*>(y), add};
+    return launch_map(n, n, static_cast<const S*>(x), static_cast<S*>(out), add, map, stream);
+  });)
+}
+
+int32_t cohop_map(cohop_dtype scalar, uint64_t n, cohop_function function, const void* x, void* out, void* stream) {
+  COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
+    using S = decltype(zero);
+    return launch_map(n, n, static_cast<const S*>(x), static_cast<S*>(out), false, Apply<S>{function}, stream);
   });)
 }
 

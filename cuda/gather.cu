@@ -56,6 +56,17 @@ __global__ void __launch_bounds__(BLOCK) gather_kernel(uint64_t rows, uint64_t p
   }
 }
 
+/// out[i] = index[i], which is reported where it is out of range.
+__global__ void __launch_bounds__(BLOCK) narrow_index_kernel(uint64_t n, const uint64_t* __restrict__ index,
+                                                             uint64_t limit, uint32_t* __restrict__ out,
+                                                             cohop_status* status) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
+    const uint64_t value = index[i], most = 0x7fffffffffffffffu;
+    if (value >= limit) report(status, COHOP_ARRAY_INDEX, i, static_cast<int64_t>(value < most ? value : most), limit);
+    out[i] = static_cast<uint32_t>(value);
+  }
+}
+
 /// With the widest packs, of N elements or fewer, that rows are aligned to.
 template <int N, class S, class E>
 int32_t gather(uint64_t rows, uint64_t cols, const E* table, uint64_t n_table, const uint32_t* index, S* out,
@@ -254,6 +265,14 @@ int32_t cohop_gather(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uin
                                static_cast<decltype(zero)*>(out), status, stream);
       });
     });)
+}
+
+int32_t cohop_narrow_index(uint64_t n, const uint64_t* index, uint64_t limit, uint32_t* out, cohop_status* status,
+                           void* stream) {
+  COHOP_LAUNCHER(
+    if (n == 0) return 0;
+    COHOP_LAUNCH(narrow_index_kernel, grid_for(n), BLOCK, 0, stream, n, index, limit, out, status);
+    return cohop_last_error();)
 }
 
 uint64_t cohop_scatter_add_bytes(cohop_dtype scalar, uint64_t rows, uint64_t cols) {

@@ -1,5 +1,6 @@
 // Log-softmax and negative log-likelihood: WIDTH lanes, by the number of classes, have a row. Forward a row is read
-// twice, from the first cache the second time, and nothing of its size is written; bound by memory.
+// twice, from the first cache the second time, and nothing of its size is written; bound by memory. Losses of one element each
+// are maps.
 #include <type_traits>
 
 #include "scalar.cuh"
@@ -82,6 +83,58 @@ __global__ void __launch_bounds__(BLOCK) log_softmax_nll_backward_kernel(
   }
 }
 
+/// The loss of one element; 0 if its target is missing.
+template <class S>
+struct ElementLoss {
+  cohop_element_loss kind;
+  __device__ S operator()(S x, S target) const {
+    if (target != target) return S(0);
+    if (kind == COHOP_SQUARED_ERROR) return (x - target) * (x - target);
+    const S positive = x < S(0) ? S(0) : x;  // a comparison that keeps a NaN
+    return positive - target * x + logarithm_one_plus(exponential(-absolute(x)));
+  }
+};
+
+/// Its derivative, times factor * dloss[0].
+template <class S>
+struct ElementLossGradient {
+  cohop_element_loss kind;
+  S constant;
+  const S* dloss;
+  __device__ S operator()(S x, S target) const {
+    if (target != target) return S(0);
+    const S factor = constant * dloss[0];
+    if (kind == COHOP_SQUARED_ERROR) return factor * (x - target + (x - target));
+    const S power = exponential(-absolute(x));  // cannot overflow
+    const S sigmoid = x < S(0) ? power / (S(1) + power) : S(1) / (S(1) + power);
+    return factor * (sigmoid - target);
+  }
+};
+
+/// out[i] = body(x[i], target[i]), N elements at a time.
+template <int N, class S, class Body>
+__global__ void __launch_bounds__(BLOCK) pairs_kernel(uint64_t n, const S* __restrict__ x, const S* __restrict__ target,
+                                                      S* __restrict__ out, Body body) {
+  for (uint64_t i = grid_thread() * N; i < n; i += grid_threads() * N) {
+    const Pack<S, N> left = load<N>(x + i), right = load<N>(target + i);
+    Pack<S, N> values;
+#pragma unroll
+    for (int k = 0; k < N; k++) values.value[k] = body(left.value[k], right.value[k]);
+    store<N>(out + i, values);
+  }
+}
+
+template <class S, class Body>
+int32_t launch_pairs(uint64_t n, const S* x, const S* target, S* out, Body body, void* stream) {
+  if (n == 0) return 0;
+  if (packs<S>(n, x, target, out)) {
+    COHOP_LAUNCH((pairs_kernel<PACK<S>, S, Body>), grid_for(n / PACK<S>), BLOCK, 0, stream, n, x, target, out, body);
+  } else {
+    COHOP_LAUNCH((pairs_kernel<1, S, Body>), grid_for(n), BLOCK, 0, stream, n, x, target, out, body);
+  }
+  return cohop_last_error();
+}
+
 /// Calls body(width, n) with compile-time numbers: the lanes of a row and the classes of a load.
 template <class S, class Body>
 int32_t with_width(uint64_t n_class, bool is_packed, Body body) {
@@ -131,6 +184,24 @@ int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64
         return cohop_last_error();
       });
     });)
+}
+
+int32_t cohop_element_loss_forward(cohop_dtype scalar, cohop_element_loss kind, uint64_t n, const void* x,
+                                   const void* target, void* loss, void* stream) {
+  COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
+    using S = decltype(zero);
+    return launch_pairs(n, static_cast<const S*>(x), static_cast<const S*>(target), static_cast<S*>(loss),
+                        ElementLoss<S>{kind}, stream);
+  });)
+}
+
+int32_t cohop_element_loss_backward(cohop_dtype scalar, cohop_element_loss kind, uint64_t n, const void* x,
+                                    const void* target, double factor, const void* dloss, void* dx, void* stream) {
+  COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
+    using S = decltype(zero);
+    const ElementLossGradient<S> body = {kind, S(factor), static_cast<const S*>(dloss)};
+    return launch_pairs(n, static_cast<const S*>(x), static_cast<const S*>(target), static_cast<S*>(dx), body, stream);
+  });)
 }
 
 }  // extern "C"

@@ -49,6 +49,10 @@ __device__ __forceinline__ float exponential_minus_one(float x) { return expm1f(
 __device__ __forceinline__ double exponential_minus_one(double x) { return expm1(x); }
 __device__ __forceinline__ float logarithm(float x) { return logf(x); }
 __device__ __forceinline__ double logarithm(double x) { return log(x); }
+__device__ __forceinline__ float logarithm_one_plus(float x) { return log1pf(x); }
+__device__ __forceinline__ double logarithm_one_plus(double x) { return log1p(x); }
+__device__ __forceinline__ float absolute(float x) { return fabsf(x); }
+__device__ __forceinline__ double absolute(double x) { return fabs(x); }
 __device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
 __device__ __forceinline__ double square_root(double x) { return sqrt(x); }
 /// a b + c in one rounding: for dense products, as everything else is compiled without fused operations.

@@ -22,6 +22,17 @@ pub enum Activation {
     Elu,
 }
 
+/// A function of one number, as IEEE arithmetic has it at the ends of its domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Function {
+    /// `√x`; NaN below 0.
+    SquareRoot,
+    /// `exp(x)`; infinite where it overflows.
+    Exponential,
+    /// `ln(x)`; `−∞` at 0 and NaN below.
+    Logarithm,
+}
+
 /// Maps over elements, rows and columns.
 pub trait Elementwise: Storage {
     /// `out[i] (= | +=) alpha · x[i]`; same length.
@@ -40,6 +51,25 @@ pub trait Elementwise: Storage {
         y: Self::View<'_, Self::Scalar>,
         out: Self::ViewMut<'_, Self::Scalar>,
         write: Write,
+    ) -> Result<()>;
+
+    /// `out[i] (= | +=) alpha · x[i] / y[i]`; same length. Division by 0 gives what IEEE arithmetic says: an infinity,
+    /// or NaN for `0 / 0`.
+    fn divide(
+        &self,
+        alpha: f64,
+        x: Self::View<'_, Self::Scalar>,
+        y: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
+        write: Write,
+    ) -> Result<()>;
+
+    /// `out[i] = f(x[i])`; same length.
+    fn map(
+        &self,
+        function: Function,
+        x: Self::View<'_, Self::Scalar>,
+        out: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
     /// `out[i, j] = f(out[i, j] + bias[j])` in place; `bias: [out.cols]`, absent: 0; `activation` absent: identity.

@@ -38,6 +38,17 @@ pub trait Gather: Elementwise + Spmm {
         out: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
+    /// `out[i] = index[i]`, for an index of 64 bits that [`gather`](Gather::gather) is to read; same length.
+    ///
+    /// An index at or above `limit` is [`IndexOutOfRange`](crate::Error::IndexOutOfRange) and leaves `out` unspecified.
+    /// `limit ≤ 2^32`, so that every valid index fits.
+    fn narrow_index(
+        &self,
+        index: Self::View<'_, u64>,
+        limit: usize,
+        out: Self::ViewMut<'_, u32>,
+    ) -> Result<()>;
+
     /// `out[index[i], :] += x[i, :]`; rows of `x` with the same index are added in ascending order of `i`.
     ///
     /// `index: [x.rows]`. An index at or above `out.rows` is
@@ -148,6 +159,19 @@ pub(crate) fn check_gather<D: Storage, E: FeatureElement>(
     check_matrix_mut(out)?;
     check_length("index", D::view_len(index), out.rows)?;
     check_matrix_length(D::view_len(table), n_table, out.cols)
+}
+
+/// `Ok` if the arguments of [`Gather::narrow_index`] fit together.
+pub(crate) fn check_narrow_index<D: Storage>(
+    index: &D::View<'_, u64>,
+    limit: usize,
+    out: &D::ViewMut<'_, u32>,
+) -> Result<()> {
+    let most = 1u64 << 32;
+    if limit as u64 > most {
+        return Err(Error::TooLarge { what: "a table", count: limit as u64, limit: most });
+    }
+    check_length("out", D::view_mut_len(out), D::view_len(index))
 }
 
 /// `Ok` if the arguments of [`Gather::scatter_add`] fit together.

@@ -1,12 +1,23 @@
-//! Kernel family *loss*: log-softmax and negative log-likelihood in one pass.
+//! Kernel family *loss*: log-softmax and negative log-likelihood in one pass, and losses of one element each.
 
 use crate::device::{Matrix, MatrixMut, Storage};
-use crate::error::Result;
+use crate::error::{Result, check_length};
 
 /// The label of a vertex without one: it adds nothing to the loss and gets no gradient.
 pub const IGNORED: i32 = -1;
 
-/// Classification losses.
+/// A loss of a prediction `x` and a target `t`, both numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementLoss {
+    /// Binary cross-entropy of the logit `x`: `−t · ln σ(x) − (1 − t) · ln(1 − σ(x))` with `σ(x) = 1 / (1 + exp(−x))`,
+    /// calculated as `max(x, 0) − t · x + ln(1 + exp(−|x|))`, which no finite logit makes overflow. `t` is 0 or 1, or a
+    /// probability between. Derivative: `σ(x) − t`.
+    BinaryCrossEntropy,
+    /// `(x − t)²`. Derivative: `2 · (x − t)`.
+    SquaredError,
+}
+
+/// Losses.
 pub trait Loss: Storage {
     /// `loss[i] = lse[i] − logits[i, label[i]]` with `lse[i] = ln Σ_c exp(logits[i, c])`, shifted by the row's maximum;
     /// a label of [`IGNORED`] gives `loss[i] = 0`.
@@ -33,4 +44,47 @@ pub trait Loss: Storage {
         dloss: Self::View<'_, Self::Scalar>,
         dlogits: MatrixMut<'_, Self>,
     ) -> Result<()>;
+
+    /// `loss[i]` of `x[i]` and `target[i]`, and 0 where the target is NaN: missing. All of the same length.
+    fn element_loss(
+        &self,
+        kind: ElementLoss,
+        x: Self::View<'_, Self::Scalar>,
+        target: Self::View<'_, Self::Scalar>,
+        loss: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
+    /// `dx[i] = factor · dloss[0] ·` the derivative at `x[i]`, and 0 where the target is NaN. `dloss: [1]`, all others of
+    /// the same length.
+    fn element_loss_backward(
+        &self,
+        kind: ElementLoss,
+        x: Self::View<'_, Self::Scalar>,
+        target: Self::View<'_, Self::Scalar>,
+        factor: f64,
+        dloss: Self::View<'_, Self::Scalar>,
+        dx: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+}
+
+/// `Ok` if the arguments of [`Loss::element_loss`] have the same length.
+pub(crate) fn check_element_loss<D: Storage>(
+    x: &D::View<'_, D::Scalar>,
+    target: &D::View<'_, D::Scalar>,
+    loss: &D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    check_length("target", D::view_len(target), D::view_len(x))?;
+    check_length("loss", D::view_mut_len(loss), D::view_len(x))
+}
+
+/// `Ok` if the arguments of [`Loss::element_loss_backward`] have the right lengths.
+pub(crate) fn check_element_loss_backward<D: Storage>(
+    x: &D::View<'_, D::Scalar>,
+    target: &D::View<'_, D::Scalar>,
+    dloss: &D::View<'_, D::Scalar>,
+    dx: &D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    check_length("target", D::view_len(target), D::view_len(x))?;
+    check_length("dloss", D::view_len(dloss), 1)?;
+    check_length("dx", D::view_mut_len(dx), D::view_len(x))
 }

@@ -36,15 +36,16 @@ pub use batch_norm::BatchNorm;
 pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub use cuda::Cuda;
-pub use elementwise::{Activation, Elementwise};
+pub use elementwise::{Activation, Elementwise, Function};
 pub(crate) use elementwise::{check_columns, check_probability};
 #[cfg(test)]
 pub(crate) use gather::gather_aggregate_apart;
 pub use gather::{Gather, IndexedRows};
-pub(crate) use gather::{check_gather, check_gather_aggregate, check_scatter_add};
+pub(crate) use gather::{check_gather, check_gather_aggregate, check_narrow_index, check_scatter_add};
 pub use gemm::Gemm;
 pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
-pub use loss::{IGNORED, Loss};
+pub use loss::{ElementLoss, IGNORED, Loss};
+pub(crate) use loss::{check_element_loss, check_element_loss_backward};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub use sample::{LaborIterations, Method, Sample, SampleSpec, SampledBlock};
@@ -52,7 +53,7 @@ pub use sddmm::Sddmm;
 pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};
 pub use spmm::{Csr, Spmm, Weights};
 pub(crate) use spmm::{
-    check_csr, check_csr_lengths, check_no_edge, check_product, check_weights, on_host,
+    check_csr, check_csr_lengths, check_no_edge, check_product, check_spmm_heads, check_weights, on_host,
     positions_of_transpose,
 };
 pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};

@@ -207,6 +207,21 @@ pub(crate) fn check_weights<D: Storage>(a: &Csr<'_, D>, weights: &Weights<'_, D>
     Ok(())
 }
 
+/// `Ok` if the arguments of [`Spmm::spmm_heads`] fit together.
+pub(crate) fn check_spmm_heads<D: Storage>(
+    a: &Csr<'_, D>,
+    weight: &D::View<'_, D::Scalar>,
+    heads: usize,
+    x: &Matrix<'_, D>,
+    out: &MatrixMut<'_, D>,
+) -> Result<()> {
+    check_product("spmm_heads", a, x, out)?;
+    if heads == 0 || !x.cols.is_multiple_of(heads) {
+        return Err(Error::invalid("heads", heads, format!("a divisor of the {} columns", x.cols)));
+    }
+    check_length("edge weights", D::view_len(weight), D::view_len(&a.indices) * heads)
+}
+
 /// `a.edge`, or an error if it is absent.
 pub(crate) fn positions_of_transpose<'a, D: Storage>(a: &Csr<'a, D>) -> Result<D::View<'a, u32>> {
     a.edge.ok_or_else(|| Error::invalid("edge", "absent", "the positions that a transpose has"))
@@ -266,6 +281,21 @@ pub trait Spmm: Storage {
         &self,
         a: Csr<'_, Self>,
         weights: Weights<'_, Self>,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()>;
+
+    /// `out[i, h, :] (= | +=) Σ_e weight[position(e), h] · x[indices[e], h, :]` over the entries `e` of row `i`, in their
+    /// order, where `position(e)` is `a.edge[e]` or `e`: a weight per entry and head.
+    ///
+    /// `x: [n_cols, heads · dim]`, `weight: [n_edge, heads]`, `out: [n_rows, heads · dim]`; `x.cols` must be a multiple of
+    /// `heads`. A row without entries gives 0. Reads `n_edge · heads · (dim + 1)` scalars.
+    fn spmm_heads(
+        &self,
+        a: Csr<'_, Self>,
+        weight: Self::View<'_, Self::Scalar>,
+        heads: usize,
         x: Matrix<'_, Self>,
         out: MatrixMut<'_, Self>,
         write: Write,

@@ -3,7 +3,7 @@
 use super::kernels::kernels;
 use super::parallel::{add_assign, for_elements, for_rows, sum_chunks, sum_over_rows, vectorized, write_all};
 use crate::device::{
-    Activation, Cpu, Elementwise, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix,
+    Activation, Cpu, Elementwise, Function, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix,
     check_matrix_mut, check_probability, check_same_shape,
 };
 use crate::error::{Result, check_length};
@@ -13,6 +13,8 @@ kernels! {
     impl Elementwise by ElementwiseKernels {
         fn scale(alpha: f64, x: &[S], out: &mut [S], write: Write) -> Result<()>;
         fn multiply(x: &[S], y: &[S], out: &mut [S], write: Write) -> Result<()>;
+        fn divide(alpha: f64, x: &[S], y: &[S], out: &mut [S], write: Write) -> Result<()>;
+        fn map(function: Function, x: &[S], out: &mut [S]) -> Result<()>;
         fn add_bias_activate(
             bias: Option<&[S]>,
             activation: Option<Activation>,
@@ -67,6 +69,39 @@ fn multiply<S: Scalar>(_device: &Cpu<S>, x: &[S], y: &[S], out: &mut [S], write:
             || write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
         );
     });
+    Ok(())
+}
+
+fn divide<S: Scalar>(
+    _device: &Cpu<S>,
+    alpha: f64,
+    x: &[S],
+    y: &[S],
+    out: &mut [S],
+    write: Write,
+) -> Result<()> {
+    check_length("y", y.len(), x.len())?;
+    check_length("out", out.len(), x.len())?;
+    let alpha = S::from_f64(alpha);
+    for_elements(out, |range, out| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let quotients = x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| alpha * x / y);
+                write_all(out, quotients, write);
+            },
+        );
+    });
+    Ok(())
+}
+
+fn map<S: Scalar>(_device: &Cpu<S>, function: Function, x: &[S], out: &mut [S]) -> Result<()> {
+    check_length("out", out.len(), x.len())?;
+    match function {
+        Function::SquareRoot => update(x, out, |x, _| x.sqrt()),
+        Function::Exponential => update(x, out, |x, _| x.exp()),
+        Function::Logarithm => update(x, out, |x, _| x.ln()),
+    }
     Ok(())
 }
 

@@ -14,9 +14,9 @@ use super::parallel::{Even, Split, TASK_ELEMENTS, add_assign, check_index, for_p
 use super::prefetch::Prefetch;
 use crate::device::{
     Cpu, Csr, Dtype, Element, FeatureElement, Gather, IndexedRows, Matrix, MatrixMut, Scalar, Weights,
-    check_gather, check_scatter_add,
+    check_gather, check_narrow_index, check_scatter_add,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 impl<S: Scalar> Gather for Cpu<S> {
     fn gather<E: FeatureElement>(
@@ -27,6 +27,22 @@ impl<S: Scalar> Gather for Cpu<S> {
         out: MatrixMut<'_, Self>,
     ) -> Result<()> {
         <S as GatherKernels<S>>::gather(table, n_table, index, out)
+    }
+
+    fn narrow_index(&self, index: &[u64], limit: usize, out: &mut [u32]) -> Result<()> {
+        check_narrow_index::<Self>(&index, limit, &out)?;
+        for (position, (out, &index)) in out.iter_mut().zip(index).enumerate() {
+            if index >= limit as u64 {
+                return Err(Error::IndexOutOfRange {
+                    array: "index",
+                    position: position as u64,
+                    value: i64::try_from(index).unwrap_or(i64::MAX),
+                    limit: limit as u64,
+                });
+            }
+            *out = index as u32;
+        }
+        Ok(())
     }
 
     fn scatter_add(&self, x: Matrix<'_, Self>, index: &[u32], out: MatrixMut<'_, Self>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Log-softmax and negative log-likelihood on the CPU. A row's logits are read twice, from the first cache the second
+//! Losses on the CPU. Of log-softmax, a row's logits are read twice, from the first cache the second
 //! time; nothing of the size of the logits is written in the forward pass.
 
 use std::ops::Range;
@@ -6,7 +6,8 @@ use std::ops::Range;
 use super::kernels::kernels;
 use super::parallel::{Even, for_parts, for_rows, vectorized};
 use crate::device::{
-    Cpu, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_matrix, check_matrix_mut, check_same_shape,
+    Cpu, ElementLoss, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_element_loss,
+    check_element_loss_backward, check_matrix, check_matrix_mut, check_same_shape,
 };
 use crate::error::{Error, Result, check_length};
 
@@ -25,6 +26,14 @@ kernels! {
             factor: f64,
             dloss: &[S],
             dlogits: MatrixMut<'_, Cpu<S>>,
+        ) -> Result<()>;
+        fn element_loss(kind: ElementLoss, x: &[S], target: &[S], loss: &mut [S]) -> Result<()>;
+        fn element_loss_backward(kind: ElementLoss,
+            x: &[S],
+            target: &[S],
+            factor: f64,
+            dloss: &[S],
+            dx: &mut [S],
         ) -> Result<()>;
     }
 }
@@ -102,8 +111,77 @@ fn log_softmax_nll_backward<S: Scalar>(
     Ok(())
 }
 
+fn element_loss<S: Scalar>(
+    _device: &Cpu<S>,
+    kind: ElementLoss,
+    x: &[S],
+    target: &[S],
+    loss: &mut [S],
+) -> Result<()> {
+    check_element_loss::<Cpu<S>>(&x, &target, &loss)?;
+    let zero = S::zero();
+    match kind {
+        ElementLoss::BinaryCrossEntropy => map_pairs(x, target, loss, EXP_COST, |x, t| {
+            if t.is_nan() {
+                return zero;
+            }
+            // A comparison that keeps a NaN.
+            let positive = if x < zero { zero } else { x };
+            positive - t * x + (-x.abs()).exp().ln_1p()
+        }),
+        ElementLoss::SquaredError => {
+            map_pairs(x, target, loss, 1, |x, t| if t.is_nan() { zero } else { (x - t) * (x - t) })
+        }
+    }
+    Ok(())
+}
+
+fn element_loss_backward<S: Scalar>(
+    _device: &Cpu<S>,
+    kind: ElementLoss,
+    x: &[S],
+    target: &[S],
+    factor: f64,
+    dloss: &[S],
+    dx: &mut [S],
+) -> Result<()> {
+    check_element_loss_backward::<Cpu<S>>(&x, &target, &dloss, &dx)?;
+    let (zero, one) = (S::zero(), S::one());
+    let factor = S::from_f64(factor) * dloss[0];
+    match kind {
+        ElementLoss::BinaryCrossEntropy => map_pairs(x, target, dx, EXP_COST, |x, t| {
+            if t.is_nan() {
+                return zero;
+            }
+            // σ(x) by the exponential that cannot overflow.
+            let power = (-x.abs()).exp();
+            let sigmoid = if x < zero { power / (one + power) } else { one / (one + power) };
+            factor * (sigmoid - t)
+        }),
+        ElementLoss::SquaredError => {
+            map_pairs(x, target, dx, 1, |x, t| if t.is_nan() { zero } else { factor * (x - t + (x - t)) })
+        }
+    }
+    Ok(())
+}
+
 /// An exponential costs about as much as moving this many scalars.
 const EXP_COST: usize = 8;
+
+/// `out[i] = f(x[i], y[i])`, where an element costs as much as moving `cost` scalars.
+#[inline(always)]
+fn map_pairs<S: Scalar>(x: &[S], y: &[S], out: &mut [S], cost: usize, f: impl Fn(S, S) -> S + Sync) {
+    for_parts(&Even(cost), 0..x.len(), out, &|range: Range<usize>, out: &mut [S]| {
+        vectorized(
+            #[inline(always)]
+            || {
+                for (out, (&x, &y)) in out.iter_mut().zip(x[range.clone()].iter().zip(&y[range])) {
+                    *out = f(x, y);
+                }
+            },
+        );
+    });
+}
 
 /// `ln Σ exp(x)`, shifted by the maximum so that no exponential overflows and one of them is 1. NaN if any is.
 #[inline(always)]

@@ -12,8 +12,8 @@ use super::kernels::kernels;
 use super::parallel::{ByEdges, Rows, Tile, check_csr, for_parts, for_tiles, runs, vectorized, write_tile};
 use super::prefetch::Prefetch;
 use crate::device::{
-    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_weights,
-    positions_of_transpose,
+    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_spmm_heads,
+    check_weights, positions_of_transpose,
 };
 use crate::error::{Result, check_length};
 
@@ -22,6 +22,13 @@ kernels! {
         fn spmm(
             a: Csr<'_, Cpu<S>>,
             weights: Weights<'_, Cpu<S>>,
+            x: Matrix<'_, Cpu<S>>,
+            out: MatrixMut<'_, Cpu<S>>,
+            write: Write,
+        ) -> Result<()>;
+        fn spmm_heads(a: Csr<'_, Cpu<S>>,
+            weight: &[S],
+            heads: usize,
             x: Matrix<'_, Cpu<S>>,
             out: MatrixMut<'_, Cpu<S>>,
             write: Write,
@@ -76,6 +83,40 @@ fn spmm<S: Scalar>(
             product.rows::<true>(range, out);
         });
     }
+    Ok(())
+}
+
+fn spmm_heads<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    weight: &[S],
+    heads: usize,
+    x: Matrix<'_, Cpu<S>>,
+    out: MatrixMut<'_, Cpu<S>>,
+    write: Write,
+) -> Result<()> {
+    check_csr(&a)?;
+    check_spmm_heads(&a, &weight, heads, &x, &out)?;
+    let (width, dim) = (x.cols, x.cols / heads);
+    let work = ByEdges { indptr: a.indptr, dim: width };
+    let rows = Rows { data: out.data, cols: width };
+    let (indices, positions, prefetch) = (a.indices, a.edge, Prefetch::for_sums());
+    for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
+        each_row(
+            range,
+            out,
+            #[inline(always)]
+            |i, row, partial| {
+                let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
+                // A head after the other: what the first one has gathered is near when the others read it.
+                for (head, row) in row.chunks_exact_mut(dim).enumerate() {
+                    let x = x.data;
+                    let terms = HeadRows { indices, positions, weight, heads, head, x, width, dim, prefetch };
+                    sum_row(&terms, entries.clone(), row, partial, None, write);
+                }
+            },
+        );
+    });
     Ok(())
 }
 
@@ -367,6 +408,41 @@ impl<S: Scalar, const WEIGHTED: bool> Terms<S> for WeightedRows<'_, S, WEIGHTED>
             for k in 0..W {
                 sum[k] += x[k];
             }
+        }
+    }
+}
+
+/// One head of the rows of `x`, times the entries' weights for that head.
+struct HeadRows<'a, S> {
+    indices: &'a [u32],
+    positions: Option<&'a [u32]>,
+    weight: &'a [S],
+    heads: usize,
+    head: usize,
+    x: &'a [S],
+    /// Columns of `x`, and of a head.
+    width: usize,
+    dim: usize,
+    prefetch: Prefetch,
+}
+
+impl<S: Scalar> Terms<S> for HeadRows<'_, S> {
+    #[inline(always)]
+    fn prefetch(&self, e: usize) {
+        if self.head == 0
+            && let Some(&j) = self.indices.get(e + self.prefetch.ahead)
+        {
+            self.prefetch.row(self.x, self.width, j as usize);
+        }
+    }
+
+    #[inline(always)]
+    fn add<const W: usize>(&self, e: usize, column: usize, sum: &mut [S; W]) {
+        let x = row_tile::<S, W>(self.x, self.width, self.indices[e], self.head * self.dim + column);
+        let position = self.positions.map_or(e, |positions| positions[e] as usize);
+        let weight = self.weight[position * self.heads + self.head];
+        for k in 0..W {
+            sum[k] += weight * x[k];
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::memory::pointer_or_null;
 use super::{Cuda, CudaView, CudaViewMut, adds, dtype, ffi};
 use crate::device::{
-    Activation, Elementwise, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix, check_matrix_mut,
-    check_probability, check_same_shape,
+    Activation, Elementwise, Function, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix,
+    check_matrix_mut, check_probability, check_same_shape,
 };
 use crate::error::{Result, check_length};
 
@@ -32,6 +32,37 @@ impl<S: Scalar> Elementwise for Cuda<S> {
         // SAFETY: `x`, `y` and `out` hold `n` scalars.
         let code = unsafe { ffi::cohop_multiply(dtype::<S>(), n, x, y, out, adds(write), stream) };
         self.check("multiply", code)
+    }
+
+    fn divide(
+        &self,
+        alpha: f64,
+        x: CudaView<'_, S>,
+        y: CudaView<'_, S>,
+        out: CudaViewMut<'_, S>,
+        write: Write,
+    ) -> Result<()> {
+        check_length("y", y.len(), x.len())?;
+        check_length("out", out.len(), x.len())?;
+        let n = x.len() as u64;
+        let (x, y, out) = (x.pointer().cast(), y.pointer().cast(), out.pointer().cast());
+        let stream = self.stream()?;
+        // SAFETY: `x`, `y` and `out` hold `n` scalars.
+        let code = unsafe { ffi::cohop_divide(dtype::<S>(), n, alpha, x, y, out, adds(write), stream) };
+        self.check("divide", code)
+    }
+
+    fn map(&self, function: Function, x: CudaView<'_, S>, out: CudaViewMut<'_, S>) -> Result<()> {
+        check_length("out", out.len(), x.len())?;
+        let kind = match function {
+            Function::SquareRoot => ffi::cohop_function::COHOP_SQUARE_ROOT,
+            Function::Exponential => ffi::cohop_function::COHOP_EXPONENTIAL,
+            Function::Logarithm => ffi::cohop_function::COHOP_LOGARITHM,
+        };
+        let (n, x, out, stream) = (x.len() as u64, x.pointer().cast(), out.pointer().cast(), self.stream()?);
+        // SAFETY: `x` and `out` hold `n` scalars.
+        let code = unsafe { ffi::cohop_map(dtype::<S>(), n, kind, x, out, stream) };
+        self.check("map", code)
     }
 
     fn add_bias_activate(

@@ -53,6 +53,14 @@ impl cohop_activation {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_activation(pub ::std::os::raw::c_uint);
+impl cohop_function {
+    pub const COHOP_SQUARE_ROOT: cohop_function = cohop_function(0);
+    pub const COHOP_EXPONENTIAL: cohop_function = cohop_function(1);
+    pub const COHOP_LOGARITHM: cohop_function = cohop_function(2);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_function(pub ::std::os::raw::c_uint);
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct cohop_messages {
@@ -169,6 +177,13 @@ const _: () = {
     ["Offset of field: cohop_relation_groups::edge_weight"]
         [::std::mem::offset_of!(cohop_relation_groups, edge_weight) - 96usize];
 };
+impl cohop_element_loss {
+    pub const COHOP_BINARY_CROSS_ENTROPY: cohop_element_loss = cohop_element_loss(0);
+    pub const COHOP_SQUARED_ERROR: cohop_element_loss = cohop_element_loss(1);
+}
+#[repr(transparent)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct cohop_element_loss(pub ::std::os::raw::c_uint);
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct cohop_adam {
@@ -351,6 +366,24 @@ unsafe extern "C" {
         add: bool,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_divide(
+        scalar: cohop_dtype,
+        n: u64,
+        alpha: f64,
+        x: *const ::std::os::raw::c_void,
+        y: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_map(
+        scalar: cohop_dtype,
+        n: u64,
+        function: cohop_function,
+        x: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_add_bias_activate(
         scalar: cohop_dtype,
         rows: u64,
@@ -437,6 +470,14 @@ unsafe extern "C" {
         status: *mut cohop_status,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_narrow_index(
+        n: u64,
+        index: *const u64,
+        limit: u64,
+        out: *mut u32,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_scatter_add_bytes(scalar: cohop_dtype, rows: u64, cols: u64) -> u64;
     pub fn cohop_scatter_add(
         scalar: cohop_dtype,
@@ -483,6 +524,22 @@ unsafe extern "C" {
         edge: *const ::std::os::raw::c_void,
         row: *const ::std::os::raw::c_void,
         column: *const ::std::os::raw::c_void,
+        x: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_spmm_heads(
+        scalar: cohop_dtype,
+        n_rows: u64,
+        n_edge: u64,
+        heads: u64,
+        dim: u64,
+        indptr: *const u32,
+        indices: *const u32,
+        positions: *const u32,
+        weight: *const ::std::os::raw::c_void,
         x: *const ::std::os::raw::c_void,
         scratch: *mut ::std::os::raw::c_void,
         out: *mut ::std::os::raw::c_void,
@@ -837,6 +894,26 @@ unsafe extern "C" {
         dloss: *const ::std::os::raw::c_void,
         dlogits: *mut ::std::os::raw::c_void,
         status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_element_loss_forward(
+        scalar: cohop_dtype,
+        kind: cohop_element_loss,
+        n: u64,
+        x: *const ::std::os::raw::c_void,
+        target: *const ::std::os::raw::c_void,
+        loss: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_element_loss_backward(
+        scalar: cohop_dtype,
+        kind: cohop_element_loss,
+        n: u64,
+        x: *const ::std::os::raw::c_void,
+        target: *const ::std::os::raw::c_void,
+        factor: f64,
+        dloss: *const ::std::os::raw::c_void,
+        dx: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_adam_step(

@@ -1,10 +1,10 @@
 //! Gather and scatter of rows on CUDA; see `cuda/gather.cu` and `cuda/gather_aggregate.cu`.
 
 use super::memory::pointer_or_null;
-use super::{Cuda, CudaView, dtype, ffi};
+use super::{Cuda, CudaView, CudaViewMut, dtype, ffi};
 use crate::device::{
     Csr, FeatureElement, Gather, IndexedRows, Matrix, MatrixMut, Scalar, Weights, check_gather,
-    check_gather_aggregate, check_scatter_add,
+    check_gather_aggregate, check_narrow_index, check_scatter_add,
 };
 use crate::error::Result;
 
@@ -26,6 +26,15 @@ impl<S: Scalar> Gather for Cuda<S> {
             ffi::cohop_gather(scalar, element, rows, cols, table, n_table, index, out, status, stream)
         };
         self.check("gather", code)
+    }
+
+    fn narrow_index(&self, index: CudaView<'_, u64>, limit: usize, out: CudaViewMut<'_, u32>) -> Result<()> {
+        check_narrow_index::<Self>(&index, limit, &out)?;
+        let (n, index, out) = (index.len() as u64, index.pointer(), out.pointer());
+        let (status, stream) = (self.status(), self.stream()?);
+        // SAFETY: `index` and `out` hold `n` numbers.
+        let code = unsafe { ffi::cohop_narrow_index(n, index, limit as u64, out, status, stream) };
+        self.check("narrow_index", code)
     }
 
     fn scatter_add(

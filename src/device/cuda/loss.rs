@@ -1,7 +1,10 @@
-//! Log-softmax and negative log-likelihood on CUDA; see `cuda/loss.cu`.
+//! Losses on CUDA; see `cuda/loss.cu`.
 
 use super::{Cuda, CudaView, CudaViewMut, dtype, ffi};
-use crate::device::{Loss, Matrix, MatrixMut, Scalar, check_matrix, check_matrix_mut, check_same_shape};
+use crate::device::{
+    ElementLoss, Loss, Matrix, MatrixMut, Scalar, check_element_loss, check_element_loss_backward,
+    check_matrix, check_matrix_mut, check_same_shape,
+};
 use crate::error::{Result, check_length};
 
 impl<S: Scalar> Loss for Cuda<S> {
@@ -62,5 +65,51 @@ impl<S: Scalar> Loss for Cuda<S> {
             )
         };
         self.check("log_softmax_nll_backward", code)
+    }
+
+    fn element_loss(
+        &self,
+        kind: ElementLoss,
+        x: CudaView<'_, S>,
+        target: CudaView<'_, S>,
+        loss: CudaViewMut<'_, S>,
+    ) -> Result<()> {
+        check_element_loss::<Self>(&x, &target, &loss)?;
+        let n = x.len() as u64;
+        let (x, target, loss) = (x.pointer().cast(), target.pointer().cast(), loss.pointer().cast());
+        let stream = self.stream()?;
+        // SAFETY: `x`, `target` and `loss` hold `n` scalars.
+        let code = unsafe {
+            ffi::cohop_element_loss_forward(dtype::<S>(), kind_code(kind), n, x, target, loss, stream)
+        };
+        self.check("element_loss", code)
+    }
+
+    fn element_loss_backward(
+        &self,
+        kind: ElementLoss,
+        x: CudaView<'_, S>,
+        target: CudaView<'_, S>,
+        factor: f64,
+        dloss: CudaView<'_, S>,
+        dx: CudaViewMut<'_, S>,
+    ) -> Result<()> {
+        check_element_loss_backward::<Self>(&x, &target, &dloss, &dx)?;
+        let (n, kind) = (x.len() as u64, kind_code(kind));
+        let (x, target) = (x.pointer().cast(), target.pointer().cast());
+        let (dloss, dx, stream) = (dloss.pointer().cast(), dx.pointer().cast(), self.stream()?);
+        // SAFETY: `x`, `target` and `dx` hold `n` scalars, `dloss` one.
+        let code = unsafe {
+            ffi::cohop_element_loss_backward(dtype::<S>(), kind, n, x, target, factor, dloss, dx, stream)
+        };
+        self.check("element_loss_backward", code)
+    }
+}
+
+/// A launcher's name for a loss.
+fn kind_code(kind: ElementLoss) -> ffi::cohop_element_loss {
+    match kind {
+        ElementLoss::BinaryCrossEntropy => ffi::cohop_element_loss::COHOP_BINARY_CROSS_ENTROPY,
+        ElementLoss::SquaredError => ffi::cohop_element_loss::COHOP_SQUARED_ERROR,
     }
 }

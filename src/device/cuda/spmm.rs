@@ -3,7 +3,7 @@
 use super::memory::pointer_or_null;
 use super::{Cuda, CudaView, CudaViewMut, adds, dtype, ffi};
 use crate::device::{
-    Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_weights,
+    Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_spmm_heads, check_weights,
     positions_of_transpose,
 };
 use crate::error::{Result, check_length};
@@ -39,6 +39,35 @@ impl<S: Scalar> Spmm for Cuda<S> {
             )
         };
         self.check("spmm", code)
+    }
+
+    fn spmm_heads(
+        &self,
+        a: Csr<'_, Self>,
+        weight: CudaView<'_, S>,
+        heads: usize,
+        x: Matrix<'_, Self>,
+        out: MatrixMut<'_, Self>,
+        write: Write,
+    ) -> Result<()> {
+        check_spmm_heads(&a, &weight, heads, &x, &out)?;
+        let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        // SAFETY: a function of its arguments.
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let scratch = self.scratch::<u8>(bytes as usize)?;
+        let (heads, dim) = (heads as u64, cols / heads as u64);
+        let (indptr, indices, positions) = (a.indptr.pointer(), a.indices.pointer(), pointer_or_null(a.edge));
+        let (weight, x) = (weight.pointer().cast(), x.data.pointer().cast());
+        let (part, out) = (scratch.pointer().cast(), out.data.pointer().cast());
+        let (scalar, add, stream) = (dtype::<S>(), adds(write), self.stream()?);
+        // SAFETY: as for `spmm`; `weight` holds `n_edge * heads` scalars, and `x` `heads * dim` for each column.
+        let code = unsafe {
+            ffi::cohop_spmm_heads(
+                scalar, n_rows, n_edge, heads, dim, indptr, indices, positions, weight, x, part, out, add,
+                stream,
+            )
+        };
+        self.check("spmm_heads", code)
     }
 
     fn spmm_max(

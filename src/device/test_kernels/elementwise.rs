@@ -3,12 +3,13 @@
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Random, dims, for_cases, test_devices, to_f64, writes};
-use crate::device::{Activation, Elementwise, FeatureElement, Scalar, Write};
+use crate::device::{Activation, Elementwise, FeatureElement, Function, Scalar, Write};
 use crate::error::Error;
 use crate::rng::philox4x32;
 
 test_devices! {
-    scale_and_multiply add_bias_activate activate_backward nan_passes_activations sum_rows dot scale_rows copy_columns
+    scale_and_multiply divide divide_by_zero map map_outside_of_the_domain
+    add_bias_activate activate_backward nan_passes_activations sum_rows dot scale_rows copy_columns
     dropout dropout_does_not_depend_on_the_place dropout_rate wrong_lengths_are_errors
 }
 
@@ -43,6 +44,65 @@ fn scale_and_multiply<D: Elementwise>(device: &D) {
         x.iter().zip(&y).enumerate().for_each(|(i, (x, y))| expected.add(i, x.widen_f64() * y.widen_f64()));
         expected.check(&out.read(), integers);
     });
+}
+
+fn divide<D: Elementwise>(device: &D) {
+    for_cases((lens(), writes(), any::<u64>()), |(len, write, seed)| {
+        let mut random = Random(seed);
+        let x = random.values::<D::Scalar>(len, false);
+        // Of either sign, and not near 0.
+        let y: Vec<_> = random.values::<f64>(len, false).iter().map(|y| y + 0.5f64.copysign(*y)).collect();
+        let y: Vec<_> = y.into_iter().map(D::Scalar::from_f64).collect();
+        let (x_on, y_on) = (Guarded::new(device, &x), Guarded::new(device, &y));
+        let (mut out, start) = Guarded::output(device, len, write, &mut random, false);
+        device.divide(-1.5, x_on.view(), y_on.view(), out.view_mut(), write).unwrap();
+        let mut expected = Expected::from(start);
+        let quotients = x.iter().zip(&y).map(|(x, y)| -1.5 * x.widen_f64() / y.widen_f64());
+        quotients.enumerate().for_each(|(i, quotient)| expected.add(i, quotient));
+        expected.check(&out.read(), false);
+    });
+}
+
+fn divide_by_zero<D: Elementwise>(device: &D) {
+    let x = Guarded::new(device, &[1.0, -1.0, 0.0, 1.0, 3.0].map(D::Scalar::from_f64));
+    let y = Guarded::new(device, &[0.0, 0.0, 0.0, -0.0, f64::INFINITY].map(D::Scalar::from_f64));
+    let mut out = Guarded::poisoned(device, 5);
+    device.divide(2.0, x.view(), y.view(), out.view_mut(), Write::Assign).unwrap();
+    let out = to_f64(&out.read());
+    assert_eq!(out[..2], [f64::INFINITY, f64::NEG_INFINITY]);
+    assert!(out[2].is_nan(), "{out:?}");
+    assert_eq!(out[3..], [f64::NEG_INFINITY, 0.0]);
+}
+
+const FUNCTIONS: [(Function, fn(f64) -> f64); 3] =
+    [(Function::SquareRoot, f64::sqrt), (Function::Exponential, f64::exp), (Function::Logarithm, f64::ln)];
+
+fn map<D: Elementwise>(device: &D) {
+    for_cases((lens(), 0..FUNCTIONS.len(), any::<u64>()), |(len, which, seed)| {
+        let (function, naive) = FUNCTIONS[which];
+        let x = Random(seed).values::<f64>(len, false);
+        let x: Vec<_> = x.iter().map(|&x| D::Scalar::from_f64(3.0 * x.abs() + 1e-3)).collect();
+        let (x_on, mut out) = (Guarded::new(device, &x), Guarded::poisoned(device, len));
+        device.map(function, x_on.view(), out.view_mut()).unwrap();
+        let expected: Vec<f64> = x.iter().map(|x| naive(x.widen_f64())).collect();
+        // Of a logarithm near 0, what counts is the argument's rounding.
+        let magnitudes = expected.iter().map(|value| value.abs().max(1.0)).collect();
+        Expected::scaled(expected, magnitudes).check(&out.read(), false);
+    });
+}
+
+fn map_outside_of_the_domain<D: Elementwise>(device: &D) {
+    let x = [f64::NAN, -1.0, 0.0, f64::INFINITY, f64::NEG_INFINITY];
+    let x_on = Guarded::new(device, &x.map(D::Scalar::from_f64));
+    for (function, naive) in FUNCTIONS {
+        let mut out = Guarded::poisoned(device, 5);
+        device.map(function, x_on.view(), out.view_mut()).unwrap();
+        for (out, x) in to_f64(&out.read()).into_iter().zip(x) {
+            let expected = naive(x);
+            let is_right = (out - expected).abs() <= 1e-6 || out == expected;
+            assert!(is_right || out.is_nan() && expected.is_nan(), "{function:?}({x}) is {out}");
+        }
+    }
 }
 
 fn naive_activate(activation: Option<Activation>, x: f64) -> f64 {
@@ -235,6 +295,9 @@ fn wrong_lengths_are_errors<D: Elementwise>(device: &D) {
     let add = Write::Add;
     assert!(matches!(device.scale(1.0, values.view(), out.view_mut(), add), Err(Error::WrongLength { .. })));
     assert!(device.multiply(values.view(), few, out.view_mut(), add).is_err());
+    assert!(device.divide(1.0, values.view(), few, out.view_mut(), add).is_err());
+    assert!(device.divide(1.0, values.view(), values.view(), out.view_mut(), add).is_err());
+    assert!(device.map(Function::Exponential, values.view(), out.view_mut()).is_err());
     assert!(device.add_bias_activate(Some(values.view()), None, out.matrix_mut(2, 2)).is_err());
     assert!(device.sum_rows(values.matrix(3, 2), out.view_mut(), add).is_err());
     assert!(device.dot(values.view(), Some(few), D::slice_mut(out.view_mut(), 0..1)).is_err());

@@ -88,17 +88,21 @@ fn launchers() -> BTreeSet<String> {
 fn every_launcher_returns_the_error_of_each_of_its_launches() {
     MOST_CASES.set(8);
     let bodies = [
-        named(elementwise::BODIES, "scale_and_multiply add_bias_activate activate_backward sum_rows dot"),
+        named(
+            elementwise::BODIES,
+            "scale_and_multiply divide map add_bias_activate activate_backward sum_rows dot",
+        ),
         named(elementwise::BODIES, "scale_rows copy_columns dropout"),
-        named(rows::BODIES, "gather scatter_add"),
+        named(rows::BODIES, "gather narrow_index scatter_add"),
         named(gather_aggregate::BODIES, "gather_aggregate_of_hubs"),
         named(sparse::BODIES, "permutations_are_inverted"),
-        named(sparse::BODIES, "spmm spmm_max spmm_max_backward transpose inverse_degree sddmm_dot sddmm_add"),
+        named(sparse::BODIES, "spmm spmm_heads spmm_max spmm_max_backward transpose"),
+        named(sparse::BODIES, "inverse_degree sddmm_dot sddmm_add"),
         named(attention::BODIES, "gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula"),
         named(attention::BODIES, "head_dot_is_its_formula hubs"),
         named(relation::BODIES, "both_orders_equal_the_sum_over_edges"),
         named(batch_norm::BODIES, "batch_norm"),
-        named(loss::BODIES, "log_softmax_nll"),
+        named(loss::BODIES, "log_softmax_nll element_losses"),
         named(optimizer::BODIES, "adam adam_of_rows sgd"),
         named(sample::BODIES, "short_rows rows_beyond_a_warps_registers many_relations layers"),
         named(sample::BODIES, "candidates_in_a_hash_table"),

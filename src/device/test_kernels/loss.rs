@@ -1,13 +1,14 @@
-//! Log-softmax and negative log-likelihood.
+//! Log-softmax and negative log-likelihood, and losses of one element.
 
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Random, for_cases, test_devices, to_f64};
-use crate::device::{IGNORED, Loss, Scalar};
+use crate::device::{ElementLoss, FeatureElement, IGNORED, Loss, Scalar};
 use crate::error::{Error, Result};
 
 test_devices! {
     log_softmax_nll log_softmax_nll_of_many_classes log_softmax_nll_of_extreme_logits labels_out_of_range
+    element_losses element_losses_of_extreme_values element_losses_of_wrong_lengths_are_errors
 }
 
 /// Loss and its gradient in f64: lse, loss, gradient.
@@ -141,4 +142,100 @@ fn labels_out_of_range<D: Loss>(device: &D) {
     let labels = Guarded::new(device, &[0]);
     let matrix = logits.matrix(2, 3);
     assert!(device.log_softmax_nll(matrix, labels.view(), lse.view_mut(), loss.view_mut()).is_err());
+}
+
+const ELEMENT_LOSSES: [ElementLoss; 2] = [ElementLoss::BinaryCrossEntropy, ElementLoss::SquaredError];
+
+/// A loss and its derivative by their definitions, in f64; no |x| is large.
+fn naive_element_loss(kind: ElementLoss, x: f64, target: f64) -> (f64, f64) {
+    if target.is_nan() {
+        return (0.0, 0.0);
+    }
+    match kind {
+        ElementLoss::BinaryCrossEntropy => {
+            let sigmoid = 1.0 / (1.0 + (-x).exp());
+            let rest = 1.0 / (1.0 + x.exp());
+            (-target * sigmoid.ln() - (1.0 - target) * rest.ln(), sigmoid - target)
+        }
+        ElementLoss::SquaredError => ((x - target).powi(2), 2.0 * (x - target)),
+    }
+}
+
+fn element_losses<D: Loss>(device: &D) {
+    let lens = prop_oneof![3 => 0..70usize, 1 => Just(70_001)];
+    let cases = (lens, 0..2usize, prop_oneof![Just(1.0), Just(15.0)], any::<u64>());
+    for_cases(cases, |(len, which, scale, seed)| {
+        let (kind, mut random) = (ELEMENT_LOSSES[which], Random(seed));
+        let x: Vec<_> = random.values::<f64>(len, false);
+        let x: Vec<_> = x.iter().map(|&x| D::Scalar::from_f64(scale * x)).collect();
+        let target: Vec<_> = (0..len)
+            .map(|_| D::Scalar::from_f64([0.0, 1.0, 0.25, f64::NAN, f64::NAN][random.index(5)]))
+            .collect();
+        let (factor, dloss) = (0.125, 3.0);
+        let expected = x.iter().zip(&target);
+        let expected = expected.map(|(x, t)| naive_element_loss(kind, x.widen_f64(), t.widen_f64()));
+        let (loss, slope): (Vec<f64>, Vec<f64>) = expected.unzip();
+
+        let (x, target) = (Guarded::new(device, &x), Guarded::new(device, &target));
+        let mut out = Guarded::poisoned(device, len);
+        device.element_loss(kind, x.view(), target.view(), out.view_mut()).unwrap();
+        Expected::scaled(loss, vec![1.0 + scale; len]).check(&out.read(), false);
+
+        let dloss_on = Guarded::new(device, &[D::Scalar::from_f64(dloss)]);
+        let mut dx = Guarded::poisoned(device, len);
+        let (x, target) = (x.view(), target.view());
+        device.element_loss_backward(kind, x, target, factor, dloss_on.view(), dx.view_mut()).unwrap();
+        let slope = slope.into_iter().map(|slope| factor * dloss * slope).collect();
+        Expected::scaled(slope, vec![1.0; len]).check(&dx.read(), false);
+    });
+}
+
+fn element_losses_of_extreme_values<D: Loss>(device: &D) {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    // A logit, its target, and what they give.
+    let cases = [
+        (1e4, 1.0, 0.0, 0.0),
+        (1e4, 0.0, 1e4, 1.0),
+        (-1e4, 0.0, 0.0, 0.0),
+        (-1e4, 1.0, 1e4, -1.0),
+        (0.0, 0.5, std::f64::consts::LN_2, 0.0),
+        (nan, 1.0, nan, nan),
+        (nan, nan, 0.0, 0.0),
+        (inf, nan, 0.0, 0.0),
+    ];
+    let n = cases.len();
+    let x = Guarded::new(device, &cases.map(|case| D::Scalar::from_f64(case.0)));
+    let target = Guarded::new(device, &cases.map(|case| D::Scalar::from_f64(case.1)));
+    let one = Guarded::new(device, &[D::Scalar::from_f64(1.0)]);
+    let (mut loss, mut dx) = (Guarded::poisoned(device, n), Guarded::poisoned(device, n));
+    let kind = ElementLoss::BinaryCrossEntropy;
+    device.element_loss(kind, x.view(), target.view(), loss.view_mut()).unwrap();
+    device.element_loss_backward(kind, x.view(), target.view(), 1.0, one.view(), dx.view_mut()).unwrap();
+    let agrees =
+        |a: f64, b: f64| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    for ((case, loss), dx) in cases.iter().zip(to_f64(&loss.read())).zip(to_f64(&dx.read())) {
+        assert!(agrees(loss, case.2) && agrees(dx, case.3), "{case:?}: {loss}, {dx}");
+    }
+
+    let kind = ElementLoss::SquaredError;
+    device.element_loss(kind, x.view(), target.view(), loss.view_mut()).unwrap();
+    device.element_loss_backward(kind, x.view(), target.view(), 1.0, one.view(), dx.view_mut()).unwrap();
+    let (loss, dx) = (to_f64(&loss.read()), to_f64(&dx.read()));
+    assert!(loss[5].is_nan() && dx[5].is_nan(), "{loss:?}, {dx:?}");
+    assert_eq!((&loss[6..], &dx[6..]), (&[0.0; 2][..], &[0.0; 2][..]));
+}
+
+fn element_losses_of_wrong_lengths_are_errors<D: Loss>(device: &D) {
+    let values = Guarded::new(device, &[D::Scalar::from_f64(1.0); 3]);
+    let (all, few) = (values.view(), D::slice(values.view(), 0..2));
+    let one = D::slice(values.view(), 0..1);
+    let mut out = Guarded::new(device, &[D::Scalar::from_f64(7.0); 3]);
+    for kind in ELEMENT_LOSSES {
+        assert!(device.element_loss(kind, all, few, out.view_mut()).is_err());
+        assert!(device.element_loss(kind, few, few, out.view_mut()).is_err());
+        assert!(device.element_loss_backward(kind, all, few, 1.0, one, out.view_mut()).is_err());
+        assert!(device.element_loss_backward(kind, all, all, 1.0, few, out.view_mut()).is_err());
+        assert!(device.element_loss_backward(kind, few, few, 1.0, one, out.view_mut()).is_err());
+    }
+    assert_eq!(to_f64(&out.read()), [7.0; 3]);
 }

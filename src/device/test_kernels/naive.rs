@@ -68,6 +68,23 @@ pub fn spmm(
     }
 }
 
+/// `out[i, h, :] += weight[e, h] · x[j, h, :]`; `weight(e, h)`
+pub fn spmm_heads(
+    a: &Pattern,
+    weight: impl Fn(usize, usize) -> f64,
+    [heads, dim]: [usize; 2],
+    x: &[f64],
+    out: &mut Expected,
+) {
+    for (i, j, e) in a.entries() {
+        for h in 0..heads {
+            for c in 0..dim {
+                out.add((i * heads + h) * dim + c, weight(e, h) * x[(j * heads + h) * dim + c]);
+            }
+        }
+    }
+}
+
 /// Maximum and its first position; 0 and `u32::MAX` for a row without entries.
 pub fn spmm_max(a: &Pattern, x: &[f64], dim: usize) -> (Vec<f64>, Vec<u32>) {
     let (mut out, mut argmax) = (vec![0.0; a.n_rows * dim], vec![u32::MAX; a.n_rows * dim]);

@@ -8,7 +8,8 @@ use crate::device::{FeatureElement, Gather, Scalar};
 use crate::error::Error;
 
 test_devices! {
-    gather gather_wide_rows gather_from_host_memory gather_out_of_range
+    gather gather_wide_rows gather_from_host_memory gather_out_of_range narrow_index
+    narrow_index_out_of_range
     scatter_add scatter_add_wide_rows scatter_add_to_few_rows scatter_out_of_range_writes_nothing
 }
 
@@ -156,4 +157,33 @@ fn scatter_out_of_range_writes_nothing<D: Gather>(device: &D) {
     assert_eq!(to_f64(&out.read()), [5.0; 4]);
     assert!(device.scatter_add(x.matrix(2, 3), index.view(), out.matrix_mut(2, 2)).is_err());
     assert!(device.scatter_add(x.matrix(6, 1), index.view(), out.matrix_mut(2, 2)).is_err());
+}
+
+fn narrow_index<D: Gather>(device: &D) {
+    for_cases((prop_oneof![0..70usize, Just(70_001)], any::<u64>()), |(len, seed)| {
+        let mut random = Random(seed);
+        let index: Vec<u32> = (0..len).map(|_| random.word() as u32).collect();
+        let wide: Vec<u64> = index.iter().map(|&i| i.into()).collect();
+        let (wide, mut out) = (Guarded::new(device, &wide), Guarded::poisoned(device, len));
+        device.narrow_index(wide.view(), 1 << 32, out.view_mut()).unwrap();
+        assert_eq!(out.read(), index);
+    });
+}
+
+fn narrow_index_out_of_range<D: Gather>(device: &D) {
+    let mut out = Guarded::poisoned(device, 3);
+    for (bad, told) in [(7, 7), (1 << 32, 1 << 32), (u64::MAX, i64::MAX)] {
+        let index = Guarded::new(device, &[6, bad, 0]);
+        let result = device.narrow_index(index.view(), 7, out.view_mut());
+        let error = result.and_then(|()| device.synchronize()).unwrap_err();
+        let Error::IndexOutOfRange { array: "index", position: 1, value, limit: 7 } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(value, told);
+    }
+    let index = Guarded::new(device, &[0; 3]);
+    let error = device.narrow_index(index.view(), (1 << 32) + 1, out.view_mut()).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    let few = D::slice(index.view(), 0..2);
+    assert!(device.narrow_index(few, 7, out.view_mut()).is_err());
 }

@@ -11,7 +11,8 @@ use crate::device::{
 use crate::error::Error;
 
 test_devices! {
-    spmm spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree permutations_are_inverted sddmm_dot sddmm_add
+    spmm spmm_heads spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree
+    permutations_are_inverted sddmm_dot sddmm_add
     wide_rows giant_row rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
     wrong_lengths_are_errors
 }
@@ -135,6 +136,43 @@ fn spmm<D: Spmm>(device: &D) {
         let (a, mut random) = case.data();
         let with = With { edge, row, column, positions };
         check_spmm(device, &a, case.dim, with, write, case.integers, &mut random);
+    });
+}
+
+fn check_spmm_heads<D: Spmm>(
+    device: &D,
+    a: &Pattern,
+    [heads, dim]: [usize; 2],
+    with_positions: bool,
+    write: Write,
+    integers: bool,
+    random: &mut Random,
+) {
+    let cols = heads * dim;
+    let x = random.values::<D::Scalar>(a.n_cols * cols, integers);
+    let weight = random.values::<D::Scalar>(a.n_edge() * heads, integers);
+    let positions = with_positions.then(|| random.shuffled(a.n_edge()));
+    let (mut out, start) = Guarded::output(device, a.n_rows * cols, write, random, integers);
+
+    let mut expected = Expected::from(start);
+    let weight_of = |e: usize, h: usize| {
+        let position = positions.as_ref().map_or(e, |positions| positions[e] as usize);
+        weight[position * heads + h].widen_f64()
+    };
+    naive::spmm_heads(a, weight_of, [heads, dim], &to_f64(&x), &mut expected);
+
+    let sparse = Sparse::new(device, a, positions.as_deref());
+    let (weight, x) = (Guarded::new(device, &weight), Guarded::new(device, &x));
+    let (x, out_matrix) = (x.matrix(a.n_cols, cols), out.matrix_mut(a.n_rows, cols));
+    device.spmm_heads(sparse.csr(), weight.view(), heads, x, out_matrix, write).unwrap();
+    expected.check(&out.read(), integers);
+}
+
+fn spmm_heads<D: Spmm>(device: &D) {
+    let heads = prop_oneof![4 => 1..5usize, 1 => Just(9)];
+    for_cases((cases(), heads, writes(), any::<bool>()), |(case, heads, write, positions)| {
+        let ((a, mut random), shape) = (case.data(), [heads, case.dim]);
+        check_spmm_heads(device, &a, shape, positions, write, case.integers, &mut random);
     });
 }
 
@@ -313,6 +351,7 @@ fn check_all<D: Spmm + Sddmm + Structure>(
     let with = With { edge: true, row: true, column: true, positions: true };
     check_spmm(device, a, dim, with, write, true, random);
     check_spmm(device, a, dim, With { edge: false, column: false, ..with }, write, true, random);
+    check_spmm_heads(device, a, [2, dim], true, write, true, random);
     check_spmm_max(device, a, dim, true, random);
     check_spmm_max_backward(device, a, dim, write, true, random);
     check_transpose(device, a);
@@ -440,6 +479,15 @@ fn wrong_lengths_are_errors<D: Spmm + Sddmm>(device: &D) {
     let weights = Weights { edge: None, row: None, column: Some(part(2)) };
     assert!(matches!(spmm(csr, weights, matrix(3, 2), 2), Err(Error::WrongLength { .. })));
     assert!(spmm(csr, ones, matrix(3, 2), 2).is_ok());
+
+    let mut by_head = |heads, n_weight: usize, x| {
+        device.spmm_heads(csr, part(n_weight), heads, x, out.matrix_mut(2, 2), write)
+    };
+    assert!(by_head(0, 0, matrix(3, 2)).is_err());
+    assert!(by_head(3, 6, matrix(3, 2)).is_err());
+    assert!(matches!(by_head(2, 2, matrix(3, 2)), Err(Error::WrongLength { .. })));
+    assert!(matches!(by_head(2, 4, matrix(2, 2)), Err(Error::ShapeMismatch { .. })));
+    assert!(by_head(2, 4, matrix(3, 2)).is_ok());
 
     let with_positions = with_positions.csr();
     assert!(
