@@ -35,6 +35,7 @@ pub struct Block<D: Device> {
     inverse_degree: OnceLock<D::Buffer<D::Scalar>>,
     mean_with_self: OnceLock<Factors<D>>,
     relations: OnceLock<RelationEdges<D>>,
+    edges: OnceLock<Pattern<D>>,
 }
 
 /// Factors of an aggregation that includes the destination itself: `own[t] · x_t + row[t] · Σ column[s] · x_s`.
@@ -103,6 +104,7 @@ impl<D: Device> Block<D> {
             inverse_degree: OnceLock::new(),
             mean_with_self: OnceLock::new(),
             relations: OnceLock::new(),
+            edges: OnceLock::new(),
         })
     }
 
@@ -127,6 +129,15 @@ impl<D: Device> Block<D> {
         check_length("edge_type", D::len(&edge_type), self.n_edge())?;
         self.edge_type = Some(edge_type);
         self.relations = OnceLock::new();
+        Ok(self)
+    }
+
+    /// Gives the edges their numbers in the graph, `edge_id: [n_edge]`.
+    ///
+    /// Errors: another length.
+    pub fn with_edge_ids(mut self, edge_id: D::Buffer<u64>) -> Result<Self> {
+        check_length("edge_id", D::len(&edge_id), self.n_edge())?;
+        self.edge_id = Some(edge_id);
         Ok(self)
     }
 
@@ -168,6 +179,19 @@ impl<D: Device> Block<D> {
     /// Errors: the device fails or is out of memory.
     pub fn csr_into_transpose(&self, device: &D) -> Result<Csr<'_, D>> {
         self.pattern.csr_into_transpose(device)
+    }
+
+    /// The edges by destination, with their own positions as columns: `n_dst` rows, `n_edge` columns. SpMM by it sums
+    /// rows of edges, and by its transpose gives each edge its destination's row. Made by the first call.
+    ///
+    /// Errors: the device fails or is out of memory.
+    pub fn edges(&self, device: &D) -> Result<&Pattern<D>> {
+        get_or_try_init(&self.edges, || {
+            let mut indptr = device.allocate(self.n_dst() + 1)?;
+            device.copy(self.csr().indptr, D::view_mut(&mut indptr))?;
+            let positions: Vec<u32> = (0..self.n_edge() as u32).collect();
+            Pattern::from_valid(self.n_dst(), self.n_edge(), indptr, device.upload(&positions)?)
+        })
     }
 
     /// `[n_edge]`: the edges' ids in the graph, if the sampler recorded them.

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod elements_and_edges;
 mod operations;
 
 use std::sync::Arc;

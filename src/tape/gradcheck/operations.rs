@@ -11,7 +11,7 @@ use crate::tape::{Aggregate, AttentionOptions, ParameterId, SparseRows};
 
 /// One case for every operation of the tape.
 pub fn operations<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
-    vec![
+    let mut cases = vec![
         Case { name: "linear", run: linear },
         Case { name: "linear, two terms", run: linear_two_terms },
         Case { name: "add bias", run: add_bias },
@@ -64,7 +64,9 @@ pub fn operations<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
             run: |d, s, z| gatv2(d, s, z, attention(3, true, 0.0)),
         },
         Case { name: "gatv2, five heads, dropout", run: |d, s, z| gatv2(d, s, z, attention(5, true, 0.4)) },
-    ]
+    ];
+    cases.extend(super::elements_and_edges::cases());
+    cases
 }
 
 fn linear<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
