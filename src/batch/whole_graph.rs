@@ -20,7 +20,7 @@ pub struct WholeGraph<D: Device> {
 }
 
 impl<D: Device> WholeGraph<D> {
-    /// The slicer's data set, copied to `device`, for `n_layers` layers. 
+    /// The slicer's data set, copied to `device`, for `n_layers` layers.
     ///
     /// Errors: the graph has more than `u32::MAX` edges, or the device fails or is out of memory.
     pub fn new(device: &D, slicer: Slicer<D::Scalar>, n_layers: usize) -> Result<Self> {

@@ -14,6 +14,7 @@ macro_rules! examples {
 
 examples! {
     cooperative: "../../examples/cooperative.rs", cooperative_training_equals_training_alone;
+    custom_layer: "../../examples/custom_layer.rs", a_layer_of_ones_own_trains;
     custom_model: "../../examples/custom_model.rs", a_model_of_ones_own_trains;
     custom_operation: "../../examples/custom_operation.rs", an_operation_of_ones_own_has_the_right_gradient;
     custom_sampler: "../../examples/custom_sampler.rs", a_sampler_of_ones_own_trains;

@@ -12,8 +12,8 @@ use super::kernels::kernels;
 use super::parallel::{ByEdges, Rows, Tile, check_csr, for_parts, for_tiles, runs, vectorized, write_tile};
 use super::prefetch::Prefetch;
 use crate::device::{
-    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_spmm_heads,
-    check_weights, positions_of_transpose,
+    Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product,
+    check_spmm_heads, check_weights, positions_of_transpose,
 };
 use crate::error::{Result, check_length};
 

@@ -3,8 +3,8 @@
 use super::memory::pointer_or_null;
 use super::{Cuda, CudaView, CudaViewMut, adds, dtype, ffi};
 use crate::device::{
-    Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_spmm_heads, check_weights,
-    positions_of_transpose,
+    Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product, check_spmm_heads,
+    check_weights, positions_of_transpose,
 };
 use crate::error::{Result, check_length};
 
