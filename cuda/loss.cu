@@ -1,6 +1,6 @@
 // Log-softmax and negative log-likelihood: WIDTH lanes, by the number of classes, have a row. Forward a row is read
-// twice, from the first cache the second time, and nothing of its size is written; bound by memory. Losses of one element each
-// are maps.
+// twice, from the first cache the second time, and nothing of its size is written; bound by memory. Losses of one
+// element each are maps.
 #include <type_traits>
 
 #include "scalar.cuh"

@@ -54,8 +54,8 @@ pub trait Loss: Storage {
         loss: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// `dx[i] = factor · dloss[0] ·` the derivative at `x[i]`, and 0 where the target is NaN. `dloss: [1]`, all others of
-    /// the same length.
+    /// `dx[i] = factor · dloss[0] ·` the derivative at `x[i]`, and 0 where the target is NaN. `dloss: [1]`, all others
+    /// of the same length.
     fn element_loss_backward(
         &self,
         kind: ElementLoss,

@@ -286,11 +286,11 @@ pub trait Spmm: Storage {
         write: Write,
     ) -> Result<()>;
 
-    /// `out[i, h, :] (= | +=) Σ_e weight[position(e), h] · x[indices[e], h, :]` over the entries `e` of row `i`, in their
-    /// order, where `position(e)` is `a.edge[e]` or `e`: a weight per entry and head.
+    /// `out[i, h, :] (= | +=) Σ_e weight[position(e), h] · x[indices[e], h, :]` over the entries `e` of row `i`, in
+    /// their order, where `position(e)` is `a.edge[e]` or `e`: a weight per entry and head.
     ///
-    /// `x: [n_cols, heads · dim]`, `weight: [n_edge, heads]`, `out: [n_rows, heads · dim]`; `x.cols` must be a multiple of
-    /// `heads`. A row without entries gives 0. Reads `n_edge · heads · (dim + 1)` scalars.
+    /// `x: [n_cols, heads · dim]`, `weight: [n_edge, heads]`, `out: [n_rows, heads · dim]`; `x.cols` must be a
+    /// multiple of `heads`. A row without entries gives 0. Reads `n_edge · heads · (dim + 1)` scalars.
     fn spmm_heads(
         &self,
         a: Csr<'_, Self>,

@@ -1,4 +1,5 @@
-//! `out[t, :] = Σ_e c_e · x[e, :]` over the in-edges of `t`, with constant factors `c`; `dx[e, :] = c_e · dout[t(e), :]`.
+//! `out[t, :] = Σ_e c_e · x[e, :]` over the in-edges of `t`, with constant factors `c`;
+//! `dx[e, :] = c_e · dout[t(e), :]`.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! `out[t, h, :] = Σ_e w[e, h] · x[s(e), h, :]` over the in-edges of `t`.
 //!
-//! `dx[s, h, :] = Σ_e w[e, h] · dout[t(e), h, :]` by the block's transpose; `dw[e, h] = ⟨dout[t(e), h, :], x[s(e), h, :]⟩`.
+//! `dx[s, h, :] = Σ_e w[e, h] · dout[t(e), h, :]` by the block's transpose;
+//! `dw[e, h] = ⟨dout[t(e), h, :], x[s(e), h, :]⟩`.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `out[e, h] = ⟨q[t(e), h, :], k[s(e), h, :]⟩`.
 //!
-//! `dq[t, h, :] = Σ_e dout[e, h] · k[s(e), h, :]` over the in-edges of `t`, `dk[s, h, :] = Σ_e dout[e, h] · q[t(e), h, :]`
-//! over the out-edges of `s`.
+//! `dq[t, h, :] = Σ_e dout[e, h] · k[s(e), h, :]` over the in-edges of `t`,
+//! `dk[s, h, :] = Σ_e dout[e, h] · q[t(e), h, :]` over the out-edges of `s`.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// The scores of dot-product attention: a product per edge and head of the rows at its ends, `q: [n_dst, heads · dim]`
-    /// and `k: [n_src, heads · dim]`, as `[n_edge, heads]`. Nothing of `[n_edge, heads · dim]` is made in either pass.
+    /// The scores of dot-product attention: a product per edge and head of the rows at its ends,
+    /// `q: [n_dst, heads · dim]` and `k: [n_src, heads · dim]`, as `[n_edge, heads]`. Nothing of
+    /// `[n_edge, heads · dim]` is made in either pass.
     ///
     /// Errors: other numbers of rows, different numbers of columns, `heads` that do not divide them.
     pub fn edge_dot(&self, block: &Arc<Block<D>>, q: Var, k: Var, heads: usize) -> Result<Var> {

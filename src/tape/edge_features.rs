@@ -9,12 +9,12 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// Rows of a constant `table` of the given shape, one for each edge of the graph, for the edges of a block sampled with
-    /// edge ids: `[n_edge, dim]` for `shape = [n_table, dim]`. The table may be of any feature type, and in the host's
-    /// memory ([`upload_to_host`](crate::device::Storage::upload_to_host)).
+    /// Rows of a constant `table` of the given shape, one for each edge of the graph, for the edges of a block sampled
+    /// with edge ids: `[n_edge, dim]` for `shape = [n_table, dim]`. The table may be of any feature type, and in the
+    /// host's memory ([`upload_to_host`](crate::device::Storage::upload_to_host)).
     ///
-    /// Errors: a block without edge ids, an id at or above `n_table`, a table of another length than its shape or of more
-    /// than 2^32 rows.
+    /// Errors: a block without edge ids, an id at or above `n_table`, a table of another length than its shape or of
+    /// more than 2^32 rows.
     pub fn edge_features<E: FeatureElement>(
         &self,
         block: &Block<D>,

@@ -1,4 +1,5 @@
-//! `loss = factor · Σ ℓ(x, target)` over all elements whose target is not missing; `dx = factor · dloss · ℓ'(x, target)`.
+//! `loss = factor · Σ ℓ(x, target)` over all elements whose target is not missing;
+//! `dx = factor · dloss · ℓ'(x, target)`.
 //!
 //! Binary cross-entropy of logits: `ℓ = max(x, 0) − t · x + ln(1 + exp(−|x|))`, `ℓ' = σ(x) − t`. Squared error:
 //! `ℓ = (x − t)²`, `ℓ' = 2 · (x − t)`.

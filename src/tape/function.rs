@@ -1,4 +1,5 @@
-//! `out = f(x)`, element by element. `√x`: `dx = dout / (2 · out)`; `exp(x)`: `dx = dout ⊙ out`; `ln(x)`: `dx = dout / x`.
+//! `out = f(x)`, element by element. `√x`: `dx = dout / (2 · out)`; `exp(x)`: `dx = dout ⊙ out`; `ln(x)`:
+//! `dx = dout / x`.
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::device::{Device, Function, Write};
@@ -8,18 +9,24 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// `√x`, element by element.
     ///
-    /// Below 0 both value and gradient are NaN. At 0 the gradient is infinite, as the slope is, and NaN where `dout` is 0:
-    /// who takes roots of what may be 0 adds something to it.
+    /// Below 0 both value and gradient are NaN. At 0 the gradient is infinite, as the slope is, and NaN where `dout`
+    /// is 0: who takes roots of what may be 0 adds something to it.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn square_root(&self, x: Var) -> Result<Var> {
         self.apply(Map(Function::SquareRoot), &[x])
     }
 
     /// `exp(x)`, element by element; infinite where it overflows.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn exponential(&self, x: Var) -> Result<Var> {
         self.apply(Map(Function::Exponential), &[x])
     }
 
     /// `ln(x)`, element by element. At 0 the value is `−∞`, and the gradient infinite or NaN; below 0 the value is NaN.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn logarithm(&self, x: Var) -> Result<Var> {
         self.apply(Map(Function::Logarithm), &[x])
     }

@@ -14,6 +14,8 @@ impl<D: Device> Tape<D> {
     }
 
     /// `x ⊙ x`, of the shape of `x`.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn square(&self, x: Var) -> Result<Var> {
         self.apply(Square, &[x])
     }

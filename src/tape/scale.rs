@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// `alpha · x`, of the shape of `x`.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn scale(&self, x: Var, alpha: f64) -> Result<Var> {
         self.apply(Scale { alpha }, &[x])
     }

@@ -74,7 +74,9 @@ fn divide_by_zero<D: Elementwise>(device: &D) {
     assert_eq!(out[3..], [f64::NEG_INFINITY, 0.0]);
 }
 
-const FUNCTIONS: [(Function, fn(f64) -> f64); 3] =
+type Naive = fn(f64) -> f64;
+
+const FUNCTIONS: [(Function, Naive); 3] =
     [(Function::SquareRoot, f64::sqrt), (Function::Exponential, f64::exp), (Function::Logarithm, f64::ln)];
 
 fn map<D: Elementwise>(device: &D) {

@@ -12,7 +12,8 @@ use crate::error::Error;
 
 test_devices! {
     spmm spmm_heads spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree
-    permutations_are_inverted sddmm_dot sddmm_add
+    permutations_are_inverted
+    sddmm_dot sddmm_add
     wide_rows giant_row rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
     wrong_lengths_are_errors
 }
