@@ -7,7 +7,7 @@
 //! let device = Cpu::<f32>::new();
 //! let pattern = Pattern::from_host(&device, 3, &[0, 2, 3], &[0, 2, 1])?; // 2 rows, 3 columns
 //! let transpose = pattern.transpose(&device)?;
-//! assert_eq!((transpose.indptr, transpose.indices), (&[0, 1, 2, 3][..], &[0, 1, 0][..]));
+//! assert_eq!((transpose.indptr(), transpose.indices()), (&[0, 1, 2, 3][..], &[0, 1, 0][..]));
 //! # Ok::<(), cohop::Error>(())
 //! ```
 
