@@ -54,7 +54,8 @@ fn build_cuda() {
         library.unwrap_or_else(|| panic!("no libcudart_static.a in CUDA_HOME = {}", home.display()));
     let architectures = env::var("COHOP_CUDA_ARCHITECTURES").unwrap_or_else(|_| DEFAULT_ARCHITECTURES.into());
     let architectures: Vec<_> = architectures.split(',').map(str::trim).collect();
-    // SAFETY: the build script has no other thread yet. cc takes nvcc from the variable NVCC; given as the compiler, its
+    // SAFETY: the build script has no other thread yet. cc takes nvcc from the variable NVCC; given as the compiler,
+    // its
     // host flags would lose their prefix.
     unsafe { env::set_var("NVCC", &nvcc) };
     let files = kernels();

@@ -1,4 +1,5 @@
-//! A model of one's own in the trainer: two hops of means without weights, then a perceptron (as in SGC, Wu et al. 2019).
+//! A model of one's own in the trainer: two hops of means without weights, then a perceptron (as in SGC, Wu et al.
+//! 2019).
 //!
 //! `cargo run --release --example custom_model`
 

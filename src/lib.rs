@@ -1,4 +1,5 @@
-//! Minibatch training of graph neural networks: samplers, feature slicing, sparse kernels and a small tape autodiff, for the
+//! Minibatch training of graph neural networks: samplers, feature slicing, sparse kernels and a small tape autodiff,
+//! for the
 //! CPU and for NVIDIA GPUs, without libtorch.
 //!
 //! # Three ways in
@@ -60,7 +61,7 @@
 //! |---|---|
 //! | [`prelude`] | what most programs name |
 //! | [`graph`] | the graph, its builders, generators and partitions |
-//! | [`device`] | memory, and a trait for each family of kernels; [`Cpu`](device::Cpu), and with the feature `cuda` the GPU |
+//! | [`device`] | memory, a trait for each family of kernels; [`Cpu`](device::Cpu), with the feature `cuda` the GPU |
 //! | [`array`](mod@array) | arrays in memory, mapped from a file, or owned by somebody else |
 //! | [`rng`] | counter-based randomness: every draw is a function of a seed and of what is drawn |
 //! | [`pattern`], [`block`], [`tensor`] | sparse patterns, sampled bipartite layers, matrices |
@@ -75,7 +76,8 @@
 //! | [`train`] | the training loop, predictions, checkpoints, batches prepared ahead |
 //! | [`study`] | the experiments of Cooperative Minibatching |
 //!
-//! `ARCHITECTURE.md` says how these stand on each other and follows a batch through them; `CONTRIBUTING.md` has recipes for
+//! `ARCHITECTURE.md` says how these stand on each other and follows a batch through them; `CONTRIBUTING.md` has
+//! recipes for
 //! adding an operation, a layer, a sampler and a data format; `examples/` has short programs.
 
 pub mod array;

@@ -185,11 +185,13 @@ pub trait Sample: Storage {
     /// Where draws belong to vertices, the block is the very one of the graph from which these edges were removed, edge
     /// by edge (though [`edge_id`](SampledBlock::edge_id) has the numbers of the whole graph): full neighbourhoods,
     /// neighbours of independent minibatches with or without replacement, weighted with replacement, all of LABOR, and
-    /// walks, which do not step along excluded edges. Where they belong to edges (weighted without replacement, a fanout
+    /// walks, which do not step along excluded edges. Where they belong to edges (weighted without replacement, a
+    /// fanout
     /// per relation, dependent minibatches), edges keep the draws that they have in the whole graph: the same
     /// distribution as without the excluded edges, and of each row the edges with the smallest of the remaining draws.
     ///
-    /// Needs time and memory for the in-edges of all destinations of excluded edges too. On the CPU alone. Errors: those
+    /// Needs time and memory for the in-edges of all destinations of excluded edges too. On the CPU alone. Errors:
+    /// those
     /// of [`sample_block`](Sample::sample_block), an edge number out of range, or a device that cannot do it
     /// ([`Unavailable`](Error::Unavailable)).
     fn sample_block_excluding(

@@ -157,7 +157,8 @@ impl<D: Device> Parameters<D> {
         tensor_file::write(device, path, named, HashMap::new())
     }
 
-    /// Reads what [`save`](Parameters::save) wrote. Errors: a file that is not safetensors, one without a matrix for each
+    /// Reads what [`save`](Parameters::save) wrote. Errors: a file that is not safetensors, one without a matrix for
+    /// each
     /// parameter and no others, another shape or number type; nothing is changed then.
     pub fn load(&mut self, device: &D, path: &Path) -> Result<()> {
         let file = TensorFile::read(path)?;

@@ -28,8 +28,10 @@ impl<D: Device> Tape<D> {
     /// Normalises the columns of `x: [n, dim]`; `gain, bias: [1, dim]`.
     ///
     /// On a training tape the batch's own statistics are used and recorded (see
-    /// [`take_statistics`](Tape::take_statistics)) under the names of the `running` mean and variance, except for batches
-    /// of fewer than two rows, which have no variance: these, and inference tapes, use the running values, each `[1, dim]`.
+    /// [`take_statistics`](Tape::take_statistics)) under the names of the `running` mean and variance, except for
+    /// batches
+    /// of fewer than two rows, which have no variance: these, and inference tapes, use the running values, each `[1,
+    /// dim]`.
     pub fn batch_norm(
         &self,
         x: Var,

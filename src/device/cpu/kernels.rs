@@ -1,7 +1,8 @@
 //! Kernels are compiled in this crate, once for each scalar, and not again in every crate that uses them.
 //!
 //! Generic code is compiled where it is used. So the implementation of a kernel trait for `Cpu<S>` only calls a method
-//! of a trait of `S`, and that method is not generic: its body, the generic function of the same name, is compiled here.
+//! of a trait of `S`, and that method is not generic: its body, the generic function of the same name, is compiled
+//! here.
 
 /// Implements a kernel trait for every `Cpu<S>` by the functions of these names, which take the device first.
 ///

@@ -220,7 +220,8 @@ fn sample<S: Scalar>(
 }
 
 impl Workspace {
-    /// Fills the lists, the weights in `scratch` and `indptr: [job.dst.len() + 1]`. Not generic over scalars, so that it
+    /// Fills the lists, the weights in `scratch` and `indptr: [job.dst.len() + 1]`. Not generic over scalars, so
+    /// that it
     /// is compiled here and once.
     fn sample(
         &mut self,

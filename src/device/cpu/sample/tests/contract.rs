@@ -93,7 +93,11 @@ proptest! {
                         continue;
                     }
                     let spec = spec(method, fanout);
-                    let job = Job { graph: graph.in_edges(), dst: &dst, spec: &spec, variates: &variates, layer, walked: None, numbers: None };
+                    let (graph_edges, variates) = (graph.in_edges(), &variates);
+                    let (walked, numbers) = (None, None);
+                    let job = Job {
+                        graph: graph_edges, dst: &dst, spec: &spec, variates, layer, walked, numbers,
+                    };
                     check_block(&graph, &dst, &spec, &fast_by(number % 2 == 0, &job).unwrap());
                 }
             }
