@@ -17,8 +17,8 @@ pub(crate) fn main() -> cohop::Result<()> {
     let config = TrainConfig { epochs: 5, batch_size: Some(256), ..TrainConfig::default() };
     let mut trainer = Trainer::new(Cpu::<f32>::new(), trained, config)?;
     trainer.fit(&mut ())?;
-    trainer.model.parameters.save(trainer.device(), &folder.join("model.safetensors"))?;
     trainer.save(&folder)?;
+    trainer.model.parameters.save(trainer.device(), &folder.join("model.safetensors"))?;
 
     // Elsewhere: the checkpoint says what the model is made of, its file of parameters what they are.
     let cpu = Cpu::<f32>::new();

@@ -26,7 +26,7 @@ use crate::tensor::Tensor;
 ///
 ///     fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> cohop::Result<(Tensor<D>, ())> {
 ///         let mut out = Tensor::allocate(device, inputs[0].rows(), inputs[0].cols())?;
-///         device.scale(self.0, inputs[0].view(), out.make_mut(device)?.data, Write::Assign)?;
+///         device.scale(self.0, inputs[0].view(), out.make_mut(device)?.into_data(), Write::Assign)?;
 ///         Ok((out, ()))
 ///     }
 ///
@@ -38,7 +38,7 @@ use crate::tensor::Tensor;
 ///     ) -> cohop::Result<Vec<Option<Tensor<D>>>> {
 ///         let dout = step.gradient;
 ///         let mut dx = Tensor::allocate(device, dout.rows(), dout.cols())?;
-///         device.scale(self.0, dout.view(), dx.make_mut(device)?.data, Write::Assign)?;
+///         device.scale(self.0, dout.view(), dx.make_mut(device)?.into_data(), Write::Assign)?;
 ///         Ok(vec![Some(dx)])
 ///     }
 /// }
