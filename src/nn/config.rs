@@ -30,7 +30,7 @@ pub enum ModelKind {
     Gat,
     /// [`Gatv2`], likewise.
     Gatv2,
-    /// [`SageRi`] with a [`SageRiHead`].
+    /// [`SageRi`] with a [`SageRiHead`](super::SageRiHead).
     SageRi,
 }
 
