@@ -1,6 +1,9 @@
 //! The emulator finds the faults that `cuda/emulate/faults.cu` plants, each in the modes that are made for it, and
 //! nothing in their sound twins.
 
+// A panic is how these tests fail.
+#![allow(clippy::unwrap_used)]
+
 use std::ffi::{CString, c_char};
 use std::process::Command;
 
