@@ -7,15 +7,16 @@ use std::sync::Arc;
 use cohop::batch::{BatchSource, HostSampling, Slicer};
 use cohop::data::{Dataset, SbmData};
 use cohop::device::Cpu;
-use cohop::graph::Sbm;
+use cohop::graph::{Graph, Sbm};
 use cohop::nn::{Model, Stack};
 use cohop::train::{TrainConfig, Trainer, argmax_rows, infer_batches, infer_full, read_info};
 
 pub(crate) fn main() -> cohop::Result<()> {
     let folder = std::env::temp_dir().join(format!("cohop-inference-{}", std::process::id()));
-    let trained = dataset(1)?;
+    let graph = Sbm { n_vertices: 3000, ..SbmData::default().graph };
+    let trained = Arc::new(SbmData { graph, ..SbmData::default() }.generate()?);
     let config = TrainConfig { epochs: 5, batch_size: Some(256), ..TrainConfig::default() };
-    let mut trainer = Trainer::new(Cpu::<f32>::new(), trained, config)?;
+    let mut trainer = Trainer::new(Cpu::<f32>::new(), trained.clone(), config)?;
     trainer.fit(&mut ())?;
     trainer.save(&folder)?;
     trainer.model.parameters.save(trainer.device(), &folder.join("model.safetensors"))?;
@@ -26,8 +27,7 @@ pub(crate) fn main() -> cohop::Result<()> {
     let mut model = Stack::new(&cpu, &config.model, 0)?;
     model.parameters.load(&cpu, &folder.join("model.safetensors"))?;
 
-    // Another graph of the same kind.
-    let graph = dataset(2)?;
+    let graph = thinned(&trained)?;
     let slicer = Slicer::new(cpu.clone(), graph.clone(), model.needs());
 
     // All vertices, over all of their neighbours: each is computed once a layer.
@@ -48,7 +48,12 @@ pub(crate) fn main() -> cohop::Result<()> {
     std::fs::remove_dir_all(&folder).map_err(|e| cohop::Error::io(&folder, e))
 }
 
-fn dataset(seed: u64) -> cohop::Result<Arc<Dataset>> {
-    let graph = Sbm { n_vertices: 3000, seed, ..SbmData::default().graph };
-    Ok(Arc::new(SbmData { graph, ..SbmData::default() }.generate()?))
+/// The same vertices without every fifth edge, as they are known elsewhere or at another time.
+fn thinned(dataset: &Dataset) -> cohop::Result<Arc<Dataset>> {
+    let n = dataset.n_vertices();
+    let in_edges = |t: u32| dataset.graph.in_neighbors(t).iter().map(move |&s| (s, t));
+    let edges = (0..n as u32).flat_map(in_edges).enumerate().filter(|(i, _)| i % 5 != 0);
+    let edges: Vec<(u32, u32)> = edges.map(|(_, edge)| edge).collect();
+    let graph = Arc::new(Graph::from_edges(n as u64, &edges)?);
+    Ok(Arc::new(Dataset { graph, ..dataset.clone() }))
 }
