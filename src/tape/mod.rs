@@ -72,7 +72,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::device::{Device, Write};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use op::{Record, Recorded};
+use op::{Record, Recorded, checked_backward};
 
 pub use aggregate::Aggregate;
 pub use attention::AttentionOptions;
@@ -117,6 +117,12 @@ struct Node<D: Device> {
     inputs: Vec<usize>,
     needs_gradient: bool,
 }
+
+/// What an operation's forward pass gives: its output and, if a gradient is needed, the way back.
+type Run<D> = (Tensor<D>, Option<Box<dyn Recorded<D>>>);
+
+/// An operation's forward pass, given its inputs and whether a gradient is needed.
+type Forward<'a, D> = dyn FnOnce(&[&Tensor<D>], bool) -> Result<Run<D>> + 'a;
 
 /// Those who hold other rows of the same batch: what looks across rows asks them.
 pub trait RowPeers<D: Device> {
@@ -247,17 +253,26 @@ impl<D: Device> Tape<D> {
     /// Errors: a value of another tape, and those of the operation. An operation whose backward pass returns gradients
     /// that do not fit its inputs is an error of [`backward`](Tape::backward).
     pub fn apply(&self, op: impl Op<D, Saved: 'static> + 'static, inputs: &[Var]) -> Result<Var> {
+        let name = op.name();
+        let forward = move |values: &[&Tensor<D>], needs_gradient: bool| -> Result<Run<D>> {
+            let (value, saved) = op.forward(&self.device, values)?;
+            let record = || Box::new(Record { op, saved }) as Box<dyn Recorded<D>>;
+            Ok((value, needs_gradient.then(record)))
+        };
+        self.record(name, inputs, Box::new(forward))
+    }
+
+    /// Runs and records an operation of which nothing is known but what it does; all operations share this code.
+    fn record(&self, name: &'static str, inputs: &[Var], forward: Box<Forward<'_, D>>) -> Result<Var> {
         inputs.iter().try_for_each(|&var| self.check(var))?;
-        let (value, saved, needs_gradient) = {
+        let (value, op, needs_gradient) = {
             let nodes = self.nodes.borrow();
             let values: Vec<&Tensor<D>> = inputs.iter().map(|v| &nodes[v.index].value).collect();
             let needs_gradient = inputs.iter().any(|v| nodes[v.index].needs_gradient);
-            let (value, saved) = op.forward(&self.device, &values)?;
-            (value, saved, needs_gradient)
+            let (value, op) = forward(&values, needs_gradient)?;
+            (value, op, needs_gradient)
         };
-        log::trace!("{}: shape {:?}", op.name(), value.shape());
-        let op: Option<Box<dyn Recorded<D>>> =
-            if needs_gradient { Some(Box::new(Record { op, saved })) } else { None };
+        log::trace!("{name}: shape {:?}", value.shape());
         let inputs = inputs.iter().map(|v| v.index).collect();
         Ok(self.push(Node { value, op, inputs, needs_gradient }))
     }
@@ -314,7 +329,7 @@ impl<D: Device> Tape<D> {
             let wanted: Vec<bool> = node.inputs.iter().map(|&i| nodes[i].needs_gradient).collect();
             let rows = &mut sparse;
             let step = BackwardStep { inputs: &inputs, output: &node.value, gradient, wanted: &wanted, rows };
-            let contributions = op.backward(&device, step)?;
+            let contributions = checked_backward(op, &device, step)?;
             for (position, rows) in sparse.drain(..) {
                 let input: usize = node.inputs[position];
                 if nodes[input].op.is_some() {

@@ -91,8 +91,14 @@ pub struct BackwardStep<'a, D: Device> {
 }
 
 /// An operation that has run, with what its backward pass needs.
+///
+/// Whatever is the same for all operations is done outside of it, once: what is generic in the operation is compiled
+/// for each of some fifty.
 pub(super) trait Recorded<D: Device> {
-    /// As [`Op::backward`]; the gradients fit the inputs.
+    /// As [`Op::name`].
+    fn name(&self) -> &'static str;
+
+    /// As [`Op::backward`].
     fn backward(self: Box<Self>, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>>;
 }
 
@@ -102,30 +108,43 @@ pub(super) struct Record<O, S> {
 }
 
 impl<D: Device, O: Op<D>> Recorded<D> for Record<O, O::Saved> {
-    fn backward(self: Box<Self>, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
-        let Record { op, saved } = *self;
-        let BackwardStep { inputs, output, gradient, wanted, rows } = step;
-        let step = BackwardStep { inputs, output, gradient, wanted, rows: &mut *rows };
-        let gradients = op.backward(device, saved, step)?;
-        if gradients.len() != inputs.len() {
-            let expected = format!("{}, one for each input of {}", inputs.len(), op.name());
-            return Err(Error::invalid("number of gradients", gradients.len(), expected));
-        }
-        for (input, gradient) in inputs.iter().zip(&gradients) {
-            if let Some(gradient) = gradient {
-                let fits = gradient.cols() == input.cols() && gradient.rows() <= input.rows();
-                check_fits(op.name(), fits, gradient.shape(), input.shape())?;
-            }
-        }
-        for (position, rows) in rows.iter() {
-            let input = inputs.get(*position).ok_or_else(|| {
-                let expected = format!("below {}, the number of inputs of {}", inputs.len(), op.name());
-                Error::invalid("position of a row-sparse gradient", position, expected)
-            })?;
-            check_fits(op.name(), rows.shape() == input.shape(), rows.shape(), input.shape())?;
-        }
-        Ok(gradients)
+    fn name(&self) -> &'static str {
+        self.op.name()
     }
+
+    fn backward(self: Box<Self>, device: &D, step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
+        self.op.backward(device, self.saved, step)
+    }
+}
+
+/// An operation's backward pass, whose gradients then fit the inputs.
+pub(super) fn checked_backward<D: Device>(
+    op: Box<dyn Recorded<D>>,
+    device: &D,
+    step: BackwardStep<'_, D>,
+) -> Result<Vec<Option<Tensor<D>>>> {
+    let name = op.name();
+    let BackwardStep { inputs, output, gradient, wanted, rows } = step;
+    let step = BackwardStep { inputs, output, gradient, wanted, rows: &mut *rows };
+    let gradients = op.backward(device, step)?;
+    if gradients.len() != inputs.len() {
+        let expected = format!("{}, one for each input of {name}", inputs.len());
+        return Err(Error::invalid("number of gradients", gradients.len(), expected));
+    }
+    for (input, gradient) in inputs.iter().zip(&gradients) {
+        if let Some(gradient) = gradient {
+            let fits = gradient.cols() == input.cols() && gradient.rows() <= input.rows();
+            check_fits(name, fits, gradient.shape(), input.shape())?;
+        }
+    }
+    for (position, rows) in rows.iter() {
+        let input = inputs.get(*position).ok_or_else(|| {
+            let expected = format!("below {}, the number of inputs of {name}", inputs.len());
+            Error::invalid("position of a row-sparse gradient", position, expected)
+        })?;
+        check_fits(name, rows.shape() == input.shape(), rows.shape(), input.shape())?;
+    }
+    Ok(gradients)
 }
 
 fn check_fits(op: &'static str, fits: bool, gradient: [usize; 2], input: [usize; 2]) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Batch norm on the CPU: passes over rows; bound by memory.
 
 use super::kernels::kernels;
-use super::parallel::{for_rows, sum_over_rows, vectorized};
+use super::parallel::{for_rows, sum_over_rows};
+use super::vectors::vectorized;
 use crate::device::batch_norm::check_vectors;
 use crate::device::{
     BatchNorm, Cpu, Matrix, MatrixMut, Scalar, Write, check_matrix, check_matrix_mut, check_same_shape,
@@ -51,9 +52,9 @@ fn sum_squared_deviation<S: Scalar>(
     check_matrix(&x)?;
     check_vectors(x.cols, [("center", center.len()), ("out", out.len())])?;
     sum_over_rows(x.rows, x.cols, out, Write::Assign, |rows, sum| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for x in x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols) {
                     for ((sum, &x), &center) in sum.iter_mut().zip(x).zip(center) {
                         *sum += (x - center) * (x - center);
@@ -97,9 +98,9 @@ fn normalize<S: Scalar>(
     check_vectors(cols, [("gain", gain.len()), ("bias", bias.len())])?;
     for_rows(out.data, cols, |rows, out| {
         let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (out, x) in out.chunks_exact_mut(cols).zip(x) {
                     // Slices of one known length: no bounds are checked inside the loop.
                     let (out, x) = (&mut out[..cols], &x[..cols]);
@@ -135,9 +136,9 @@ fn normalize_backward_parameters<S: Scalar>(
         let elements = rows.start * cols..rows.end * cols;
         let rows = x.data[elements.clone()].chunks_exact(cols).zip(dout.data[elements].chunks_exact(cols));
         let (dgain, dbias) = sums.split_at_mut(cols);
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (x, dout) in rows {
                     let (x, dout) = (&x[..cols], &dout[..cols]);
                     let (mean, inverse_std) = (&mean[..cols], &inverse_std[..cols]);
@@ -180,9 +181,9 @@ fn normalize_backward<S: Scalar>(
     for_rows(dx.data, cols, |rows, dx| {
         let elements = rows.start * cols..rows.end * cols;
         let rows = x.data[elements.clone()].chunks_exact(cols).zip(dout.data[elements].chunks_exact(cols));
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (dx, (x, dout)) in dx.chunks_exact_mut(cols).zip(rows) {
                     let (dx, x, dout) = (&mut dx[..cols], &x[..cols], &dout[..cols]);
                     let (mean, inverse_std, gain) = (&mean[..cols], &inverse_std[..cols], &gain[..cols]);

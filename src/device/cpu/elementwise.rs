@@ -1,7 +1,8 @@
 //! Elementwise kernels on the CPU: each element is read and written once; bound by memory.
 
 use super::kernels::kernels;
-use super::parallel::{add_assign, for_elements, for_rows, sum_chunks, sum_over_rows, vectorized, write_all};
+use super::parallel::{add_assign, for_elements, for_rows, sum_chunks, sum_over_rows, write_all};
+use super::vectors::vectorized;
 use crate::device::{
     Activation, Cpu, Elementwise, Function, Matrix, MatrixMut, Scalar, Write, check_columns, check_matrix,
     check_matrix_mut, check_probability, check_same_shape,
@@ -52,9 +53,9 @@ fn scale<S: Scalar>(_device: &Cpu<S>, alpha: f64, x: &[S], out: &mut [S], write:
     check_length("out", out.len(), x.len())?;
     let alpha = S::from_f64(alpha);
     for_elements(out, |range, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || write_all(out, x[range].iter().map(|&x| alpha * x), write),
+            |_| write_all(out, x[range].iter().map(|&x| alpha * x), write),
         );
     });
     Ok(())
@@ -64,9 +65,9 @@ fn multiply<S: Scalar>(_device: &Cpu<S>, x: &[S], y: &[S], out: &mut [S], write:
     check_length("y", y.len(), x.len())?;
     check_length("out", out.len(), x.len())?;
     for_elements(out, |range, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
+            |_| write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
         );
     });
     Ok(())
@@ -84,9 +85,9 @@ fn divide<S: Scalar>(
     check_length("out", out.len(), x.len())?;
     let alpha = S::from_f64(alpha);
     for_elements(out, |range, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let quotients = x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| alpha * x / y);
                 write_all(out, quotients, write);
             },
@@ -121,9 +122,9 @@ fn sum_rows<S: Scalar>(_device: &Cpu<S>, x: Matrix<'_, Cpu<S>>, out: &mut [S], w
     check_matrix(&x)?;
     check_length("out", out.len(), x.cols)?;
     sum_over_rows(x.rows, x.cols, out, write, |rows, sum| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let rows = &x.data[rows.start * x.cols..rows.end * x.cols];
                 rows.chunks_exact(x.cols).for_each(|row| add_assign(sum, row));
             },
@@ -136,9 +137,9 @@ fn dot<S: Scalar>(_device: &Cpu<S>, x: &[S], y: Option<&[S]>, out: &mut [S]) -> 
     check_length("y", y.map_or(x.len(), <[S]>::len), x.len())?;
     check_length("out", out.len(), 1)?;
     let sum = sum_chunks(x.len(), DOT_CHUNK, |range| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || match y {
+            |_| match y {
                 Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.widen_f64() * y.widen_f64()),
                 None => lane_sum(&x[range.clone()], &x[range], |x, _| x.widen_f64()),
             },
@@ -161,9 +162,9 @@ fn scale_rows<S: Scalar>(
     check_length("factor", factor.len(), x.rows)?;
     let cols = x.cols;
     for_rows(out.data, cols, |rows, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
                 for ((out, x), &factor) in out.chunks_exact_mut(cols).zip(x).zip(&factor[rows]) {
                     write_all(out, x.iter().map(|&x| factor * x), write);
@@ -193,9 +194,9 @@ fn copy_columns<S: Scalar>(
     }
     for_rows(out.data, out.cols, |rows, part| {
         let x = x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols);
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (out, x) in part.chunks_exact_mut(out.cols).zip(x) {
                     let x = x[x_columns.clone()].iter().copied();
                     write_all(&mut out[out_columns.clone()], x, write);
@@ -246,9 +247,9 @@ fn dropout<S: Scalar>(
     let scale = S::from_f64(1.0 / (1.0 - p));
     let cols = x.cols;
     for_rows(out.data, cols, |range, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (i, out) in range.zip(out.chunks_exact_mut(cols)) {
                     let x = &x.data[i * cols..][..cols];
                     let row = rows.map_or(i as u32, |rows| rows[i]);
@@ -331,9 +332,9 @@ pub(super) fn bias_activate_rows<S: Scalar>(
 #[inline(always)]
 fn map_rows<S: Scalar>(bias: Option<&[S]>, out: &mut [S], cols: usize, f: impl Fn(S) -> S + Sync) {
     for_rows(out, cols, |_, rows| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || match bias {
+            |_| match bias {
                 None => rows.iter_mut().for_each(|out| *out = f(*out)),
                 Some(bias) => {
                     for row in rows.chunks_exact_mut(bias.len()) {
@@ -349,9 +350,9 @@ fn map_rows<S: Scalar>(bias: Option<&[S]>, out: &mut [S], cols: usize, f: impl F
 #[inline(always)]
 fn update<S: Scalar>(y: &[S], out: &mut [S], f: impl Fn(S, S) -> S + Sync) {
     for_elements(out, |range, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || out.iter_mut().zip(&y[range]).for_each(|(out, &y)| *out = f(y, *out)),
+            |_| out.iter_mut().zip(&y[range]).for_each(|(out, &y)| *out = f(y, *out)),
         );
     });
 }

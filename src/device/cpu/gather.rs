@@ -7,11 +7,13 @@ use std::any::TypeId;
 use std::ops::Range;
 
 use half::{bf16, f16};
-use rayon::prelude::*;
 
 use super::gather_aggregate;
-use super::parallel::{Even, Split, TASK_ELEMENTS, add_assign, check_index, for_parts, for_rows, vectorized};
+use super::parallel::{
+    Even, Rows, Split, TASK_ELEMENTS, add_assign, check_index, for_blocks, for_parts, for_rows,
+};
 use super::prefetch::Prefetch;
+use super::vectors::vectorized;
 use crate::device::{
     Cpu, Csr, Dtype, Element, FeatureElement, Gather, IndexedRows, Matrix, MatrixMut, Scalar, Weights,
     check_gather, check_narrow_index, check_scatter_add,
@@ -187,12 +189,12 @@ fn scatter_add<S: Scalar>(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'
     // destination's rows come in order.
     let n_tasks = if x.data.len() <= TASK_ELEMENTS { 1 } else { rayon::current_num_threads() };
     let rows_per_task = out.rows.div_ceil(n_tasks);
-    let run = |task: usize, part: &mut [S]| {
-        let first = task * rows_per_task;
-        let n_rows = part.len() / dim;
-        vectorized(
+    let rows = Rows { data: out.data, cols: dim };
+    for_blocks(out.rows, rows_per_task, rows, &|_, range, Rows { data: part, .. }| {
+        let (first, n_rows) = (range.start, range.len());
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (&i, row) in index.iter().zip(x.data.chunks_exact(dim)) {
                     let i = (i as usize).wrapping_sub(first);
                     if i < n_rows {
@@ -201,13 +203,8 @@ fn scatter_add<S: Scalar>(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'
                 }
             },
         );
-    };
-    if n_tasks == 1 {
-        run(0, out.data);
-    } else {
-        out.data.par_chunks_mut(rows_per_task * dim).enumerate().for_each(|(task, part)| run(task, part));
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Outputs of so many bytes are written past the caches, which could not keep them until somebody reads them: a plain
@@ -228,9 +225,9 @@ fn gather_rows<E: Element, S: Element>(
     for_rows(out, dim, |rows: Range<usize>, out| {
         let prefetch = Prefetch::for_copies();
         let mut converted = vec![S::zeroed(); if streams { dim } else { 0 }];
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let index = &index[rows];
                 for (k, (&i, out)) in index.iter().zip(out.chunks_exact_mut(dim)).enumerate() {
                     if let Some(&later) = index.get(k + prefetch.ahead) {
@@ -311,9 +308,9 @@ pub(crate) fn copy_rows<E: Element, T: Element>(
     let targets = Targets { copies, first: 0, data: out, dim };
     let prefetch = Prefetch::for_copies();
     for_parts(&Even(dim), 0..copies.len(), targets, &|_, targets: Targets<'_, T>| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let Targets { copies, first, data, .. } = targets;
                 for (k, copy) in copies.iter().enumerate() {
                     if let Some(later) = copies.get(k + prefetch.ahead) {

@@ -11,6 +11,7 @@ use super::gather::widen_row;
 use super::parallel::{ByEdges, Rows, check_csr, check_index, for_parts};
 use super::prefetch::Prefetch;
 use super::spmm::{Terms, each_row, entry_weight, row_tile, sum_row};
+use super::vectors::Vectors;
 use crate::device::{
     Cpu, Csr, FeatureElement, IndexedRows, MatrixMut, Scalar, Weights, Write, check_gather_aggregate,
 };
@@ -74,12 +75,12 @@ impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
             range,
             out,
             #[inline(always)]
-            |t, out, partial| self.row::<WEIGHTED>(t, out, partial),
+            |vectors, t, out, partial| self.row::<WEIGHTED>(vectors, t, out, partial),
         );
     }
 
     #[inline(always)]
-    fn row<const WEIGHTED: bool>(&self, t: usize, out: &mut [S], partial: &mut Vec<S>) {
+    fn row<const WEIGHTED: bool>(&self, vectors: Vectors, t: usize, out: &mut [S], partial: &mut Vec<S>) {
         let &Pass { table, index, .. } = self;
         if let Some(&later) = index.get(t + OWN_ROWS_AHEAD) {
             self.prefetch.row(table, self.dim, later as usize);
@@ -96,7 +97,7 @@ impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
         };
         let entries = self.indptr[t] as usize..self.indptr[t + 1] as usize;
         let factor = self.row.map(|row| row[t]);
-        sum_row(&TableRows::<E, S, WEIGHTED>(self), entries, sums, partial, factor, write);
+        sum_row(vectors, &TableRows::<E, S, WEIGHTED>(self), entries, sums, partial, factor, write);
     }
 }
 

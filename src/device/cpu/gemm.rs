@@ -5,11 +5,10 @@
 //! products are added in order. Blocks depend on the shapes alone: the same result for any number of threads.
 
 use gemm_common::Parallelism;
-use rayon::prelude::*;
 
 use super::elementwise::bias_activate_rows;
 use super::kernels::kernels;
-use super::parallel::{add_assign, for_rows, write_all};
+use super::parallel::{Rows, add_assign, for_blocks, for_rows, write_all};
 use crate::device::{
     Activation, Cpu, Gemm, Matrix, MatrixMut, Scalar, Storage, Write, check_gemm, check_terms, linear_apart,
 };
@@ -54,19 +53,18 @@ fn gemm<S: Scalar>(
     if is_inner(shape) {
         let n_blocks = (k / MIN_INNER_BLOCK).min(MAX_INNER_BLOCKS);
         let block = k.div_ceil(n_blocks);
-        inner_blocks(a, b, out.data, write, block);
+        inner_blocks(a, b, out.data, write, block)
     } else {
         let block = block_rows(shape);
         if transpose_b && block < m {
             // Each block would gather its columns anew.
             let mut rows = device.allocate::<S>(k * n)?;
             transpose(b.data, n, k, &mut rows);
-            row_blocks(&[(a, Operand::dense(&rows, k, n))], out.data, n, write, block, |_| ());
+            row_blocks(&[(a, Operand::dense(&rows, k, n))], out.data, n, write, block, |_| ())
         } else {
-            row_blocks(&[(a, b)], out.data, n, write, block, |_| ());
+            row_blocks(&[(a, b)], out.data, n, write, block, |_| ())
         }
     }
-    Ok(())
 }
 
 fn linear<S: Scalar>(
@@ -90,8 +88,7 @@ fn linear<S: Scalar>(
         if bias.is_some() || activation.is_some() {
             bias_activate_rows(bias, activation, out, n);
         }
-    });
-    Ok(())
+    })
 }
 
 /// Whether a product `[m, k, n]` is cut along its inner dimension.
@@ -192,29 +189,33 @@ fn row_blocks<S: Scalar>(
     write: Write,
     block: usize,
     finish: impl Fn(&mut [S]) + Sync,
-) {
-    let compute_block = |i: usize, out: &mut [S]| {
+) -> Result<()> {
+    for_blocks(out.len() / cols, block, Rows { data: out, cols }, &|_, rows, Rows { data: out, .. }| {
         let mut write = write;
         for &(a, b) in terms {
-            multiply(a.rows(i * block, block), b, out, write);
+            multiply(a.rows(rows.start, block), b, out, write);
             write = Write::Add;
         }
         finish(out);
-    };
-    if out.len() <= block * cols {
-        compute_block(0, out);
-    } else {
-        out.par_chunks_mut(block * cols).enumerate().for_each(|(i, out)| compute_block(i, out));
-    }
+        Ok(())
+    })
 }
 
 /// `out (= | +=) a · b`, each block of the inner dimension by one task.
-fn inner_blocks<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write, block: usize) {
+fn inner_blocks<S: Scalar>(
+    a: Operand<'_, S>,
+    b: Operand<'_, S>,
+    out: &mut [S],
+    write: Write,
+    block: usize,
+) -> Result<()> {
     let n_blocks = a.cols.div_ceil(block);
     let mut parts = vec![S::zero(); n_blocks * out.len()];
-    parts.par_chunks_mut(out.len()).enumerate().for_each(|(i, part)| {
-        multiply(a.cols(i * block, block), b.rows(i * block, block), part, Write::Assign);
-    });
+    let products = Rows { data: &mut parts[..], cols: out.len() };
+    for_blocks(n_blocks, 1, products, &|i, _, part: Rows<'_, S>| {
+        multiply(a.cols(i * block, block), b.rows(i * block, block), part.data, Write::Assign);
+        Ok(())
+    })?;
     let (len, cols) = (out.len(), b.cols);
     for_rows(out, cols, |rows, out| {
         let elements = rows.start * cols..rows.end * cols;
@@ -223,6 +224,7 @@ fn inner_blocks<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], 
         others.chunks_exact(len).for_each(|part| add_assign(&mut total, &part[elements.clone()]));
         write_all(out, total.into_iter(), write);
     });
+    Ok(())
 }
 
 /// `out (= | +=) a · b` on this thread.

@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use super::kernels::kernels;
-use super::parallel::{Even, for_parts, for_rows, vectorized};
+use super::parallel::{Even, for_parts, for_rows};
+use super::vectors::vectorized;
 use crate::device::{
     Cpu, ElementLoss, IGNORED, Loss, Matrix, MatrixMut, Scalar, check_element_loss,
     check_element_loss_backward, check_matrix, check_matrix_mut, check_same_shape,
@@ -56,9 +57,9 @@ fn log_softmax_nll<S: Scalar>(
         0..logits.rows,
         (lse, loss),
         &|rows: Range<usize>, (lse, loss): (&mut [S], &mut [S])| {
-            vectorized(
+            vectorized!(
                 #[inline(always)]
-                || {
+                |_| {
                     for (i, (lse, loss)) in rows.zip(lse.iter_mut().zip(loss)) {
                         let row = &logits.data[i * n_class..][..n_class];
                         *lse = log_sum_exp(row);
@@ -92,9 +93,9 @@ fn log_softmax_nll_backward<S: Scalar>(
     let factor = S::from_f64(factor) * dloss[0];
     let n_class = logits.cols;
     for_rows(dlogits.data, n_class, |rows, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (i, out) in rows.zip(out.chunks_exact_mut(n_class)) {
                     if labels[i] == IGNORED {
                         out.fill(S::zero());
@@ -172,9 +173,9 @@ const EXP_COST: usize = 8;
 #[inline(always)]
 fn map_pairs<S: Scalar>(x: &[S], y: &[S], out: &mut [S], cost: usize, f: impl Fn(S, S) -> S + Sync) {
     for_parts(&Even(cost), 0..x.len(), out, &|range: Range<usize>, out: &mut [S]| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (out, (&x, &y)) in out.iter_mut().zip(x[range.clone()].iter().zip(&y[range])) {
                     *out = f(x, y);
                 }

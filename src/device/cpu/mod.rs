@@ -17,6 +17,7 @@ mod sample;
 mod sddmm;
 mod spmm;
 mod structure;
+mod vectors;
 
 use std::marker::PhantomData;
 use std::ops::Range;

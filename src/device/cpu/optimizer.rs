@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::kernels::kernels;
-use super::parallel::{Even, Split, TASK_ELEMENTS, check_index, for_parts, vectorized};
+use super::parallel::{Even, Split, TASK_ELEMENTS, check_index, for_parts};
+use super::vectors::vectorized;
 use crate::device::optimizer::{AdamConstants, check_adam_rows};
 use crate::device::{AdamStep, Cpu, Matrix, MatrixMut, Optimizer, Scalar, SgdStep};
 use crate::error::{Error, Result, check_length};
@@ -43,9 +44,9 @@ fn adam<S: Scalar>(
     let constants = AdamConstants::new(step)?;
     let out = (first_moment, (second_moment, parameter));
     for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>, (m, (v, parameter)): Parts<'_, S>| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || constants.update(&grad[range], m, v, parameter),
+            |_| constants.update(&grad[range], m, v, parameter),
         );
     });
     Ok(())
@@ -90,9 +91,9 @@ fn sgd<S: Scalar>(
         &mut [S],
         &mut [S],
     )| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let gradient = |grad: S, parameter: S| grad + decay * parameter;
                 if is_plain {
                     for (parameter, &grad) in parameter.iter_mut().zip(&grad[range]) {
@@ -140,9 +141,9 @@ fn update_rows<S: Scalar>(
     let dim = grad.cols;
     if index.len() < 2 || grad.data.len() * 4 <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
         let (m, (v, parameter)) = out;
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (&row, grad) in index.iter().zip(grad.data.chunks_exact(dim)) {
                     let at = (row as usize - first_row) * dim;
                     let of_row = at..at + dim;

@@ -1,14 +1,14 @@
-//! How kernels are cut into tasks, compiled for the machine's vectors, and how their arguments are checked.
+//! How kernels are cut into tasks and tiles, and how their arguments are checked.
 //!
 //! Two rules make results the same for every number of threads: an output element is computed by one task, in one
 //! fixed order; and where partial sums are added up ([`sum_over_rows`]), the parts depend on the shape alone.
 
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
-use pulp::Arch;
 use rayon::prelude::*;
 
+use super::vectors::{Vectors, vectorized};
 use crate::device::{Cpu, Csr, Scalar, Write, check_csr_lengths};
 use crate::error::{Error, Result, check_length};
 
@@ -17,42 +17,6 @@ pub(super) const TASK_ELEMENTS: usize = 1 << 15;
 
 /// Scalars in a block of rows that is summed up on its own.
 const SUM_BLOCK_ELEMENTS: usize = 1 << 16;
-
-/// Runs `body` compiled for the widest vectors that this machine has. Mark the closure `#[inline(always)]`, and inside
-/// prefer loops to closures: only what is inlined is compiled so.
-#[inline(always)]
-pub(super) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
-    vectors().dispatch(body)
-}
-
-/// The widest vectors of this machine, or narrower ones if the environment variable `COHOP_VECTORS` asks for them: to
-/// test, and to measure, what other machines run.
-fn vectors() -> Arch {
-    static VECTORS: OnceLock<Arch> = OnceLock::new();
-    *VECTORS.get_or_init(|| vectors_named(std::env::var("COHOP_VECTORS").ok().as_deref()))
-}
-
-fn vectors_named(name: Option<&str>) -> Arch {
-    match name {
-        Some("portable") => Arch::Scalar,
-        #[cfg(target_arch = "x86_64")]
-        Some("avx2") => pulp::x86::V3::try_new().map_or(Arch::Scalar, Arch::V3),
-        Some(other) => {
-            log::warn!("COHOP_VECTORS is {other}: expected portable, or on x86-64 avx2; using the widest");
-            Arch::new()
-        }
-        None => Arch::new(),
-    }
-}
-
-/// Whether kernels may use AVX-512.
-#[inline(always)]
-pub(super) fn has_avx512() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return matches!(vectors(), Arch::V4(_));
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
 
 /// Entries are taken in runs of this many, or of up to twice as many at the end, so that the rows that one tile of
 /// columns has read are still near when the next tile reads them.
@@ -104,7 +68,7 @@ impl<T: Send> Split for Rows<'_, T> {
 }
 
 /// How much work a range of items is, and where to cut it.
-pub(super) trait Work: Sync {
+pub(super) trait Work {
     /// Scalars that the items touch.
     fn elements(&self, range: &Range<usize>) -> usize;
     /// An item that has about half of the work before it; strictly inside of `range`, which has two items or more.
@@ -157,22 +121,102 @@ impl Work for ByEdges<'_> {
     }
 }
 
+/// Parts per thread at most: enough that a thread which is done early finds another part.
+const PARTS_PER_THREAD: usize = 32;
+
 /// Calls `body` on parts of `range` and of `out`, in parallel where the work is worth it.
 pub(super) fn for_parts<O: Split>(
-    work: &impl Work,
+    work: &dyn Work,
     range: Range<usize>,
     out: O,
     body: &(impl Fn(Range<usize>, O) + Sync),
 ) {
-    if range.len() < 2 || work.elements(&range) <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
-        return body(range, out);
+    let Some(parts) = parts(work, &range) else { return body(range, out) };
+    for_each_part(parts, out, &|_, range, out| body(range, out));
+}
+
+/// Calls `body` on blocks of `block` of the `n` items of `out`, the last of which may be shorter, in parallel: with the
+/// number of the block and its items. The first error by number is returned, after all have run.
+pub(super) fn for_blocks<O: Split>(
+    n: usize,
+    block: usize,
+    out: O,
+    body: &(impl Fn(usize, Range<usize>, O) -> Result<()> + Sync),
+) -> Result<()> {
+    let n_blocks = n.div_ceil(block.max(1));
+    if n_blocks == 1 {
+        return body(0, 0..n, out);
     }
-    let middle = work.middle(&range);
-    let (head, tail) = out.split(middle - range.start);
-    rayon::join(
-        || for_parts(work, range.start..middle, head, body),
-        || for_parts(work, middle..range.end, tail, body),
-    );
+    let ranges = (0..n_blocks).map(|i| i * block..((i + 1) * block).min(n)).collect();
+    let failure = Mutex::new(None);
+    for_each_part(ranges, out, &|i, range, out| {
+        if let Err(error) = body(i, range, out) {
+            let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+            if failure.as_ref().is_none_or(|&(first, _)| i < first) {
+                *failure = Some((i, error));
+            }
+        }
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// `range` in parts that are each worth a task, in order; None if it is not worth two.
+fn parts(work: &dyn Work, range: &Range<usize>) -> Option<Vec<Range<usize>>> {
+    fn cut(work: &dyn Work, range: Range<usize>, elements: usize, parts: &mut Vec<Range<usize>>) {
+        if range.len() < 2 || work.elements(&range) <= elements {
+            return parts.push(range);
+        }
+        let middle = work.middle(&range);
+        cut(work, range.start..middle, elements, parts);
+        cut(work, middle..range.end, elements, parts);
+    }
+    let n_threads = rayon::current_num_threads();
+    let elements = work.elements(range);
+    if range.len() < 2 || elements <= TASK_ELEMENTS || n_threads == 1 {
+        return None;
+    }
+    let mut parts = Vec::new();
+    cut(work, range.clone(), TASK_ELEMENTS.max(elements / (PARTS_PER_THREAD * n_threads)), &mut parts);
+    Some(parts)
+}
+
+/// Calls `body` with each of `ranges`, which adjoin, and its part of `out`, in parallel.
+fn for_each_part<O: Split>(
+    ranges: Vec<Range<usize>>,
+    out: O,
+    body: &(impl Fn(usize, Range<usize>, O) + Sync),
+) {
+    let mut rest = Some(out);
+    let last = ranges.len().saturating_sub(1);
+    let mut parts = Vec::with_capacity(ranges.len());
+    for (i, range) in ranges.into_iter().enumerate() {
+        let Some(out) = rest.take() else { break };
+        let part = if i == last {
+            out
+        } else {
+            let (part, others) = out.split(range.len());
+            rest = Some(others);
+            part
+        };
+        parts.push(Mutex::new(Some((range, part))));
+    }
+    in_parallel(parts.len(), &|i| {
+        let part = parts[i].lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((range, out)) = part {
+            body(i, range, out);
+        }
+    });
+}
+
+/// Calls `task` with each of `0..n`, in parallel.
+///
+/// The one place where kernels meet the thread pool: it takes any task, so that the pool's code is compiled once and
+/// not for each kernel (it was a fifth of all code).
+pub(super) fn in_parallel(n: usize, task: &(dyn Fn(usize) + Sync)) {
+    (0..n).into_par_iter().with_max_len(1).for_each(task);
 }
 
 /// Calls `body` on parts of the elements of `out`: for kernels that are a map.
@@ -275,7 +319,12 @@ pub(super) fn sum_chunks(len: usize, chunk: usize, part: impl Fn(Range<usize>) -
     if len <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
         return (0..n_chunks).map(|i| part(range(i))).sum();
     }
-    let parts: Vec<f64> = (0..n_chunks).into_par_iter().map(|i| part(range(i))).collect();
+    let mut parts = vec![0.0; n_chunks];
+    for_parts(&Even(chunk), 0..n_chunks, &mut parts[..], &|chunks: Range<usize>, parts: &mut [f64]| {
+        for (i, sum) in chunks.zip(parts) {
+            *sum = part(range(i));
+        }
+    });
     parts.into_iter().sum()
 }
 
@@ -288,9 +337,9 @@ pub(super) fn check_csr<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
 /// `Ok` if every entry of `index` is below `limit`.
 pub(super) fn check_index(array: &'static str, index: &[u32], limit: usize) -> Result<()> {
     // The maximum is one vector pass; only a failure is looked for entry by entry.
-    let largest = vectorized(
+    let largest = vectorized!(
         #[inline(always)]
-        || index.iter().fold(0, |largest: u32, &i| largest.max(i)),
+        |_| index.iter().fold(0, |largest: u32, &i| largest.max(i)),
     );
     if (largest as usize) < limit || index.is_empty() {
         return Ok(());
@@ -309,7 +358,7 @@ pub(super) trait Tile {
     /// The widest tile: wider ones would not stay in registers.
     const MAX_WIDTH: usize;
 
-    /// The widest tile for the registers of AVX-512, twice as many of twice the width.
+    /// The widest tile for the registers of AVX-512, which are twice as many of twice the width.
     const MAX_WIDTH_AVX512: usize = Self::MAX_WIDTH;
 
     /// Computes columns `column..column + W`; the first `skip` of them are already done: they
@@ -320,11 +369,11 @@ pub(super) trait Tile {
 /// Covers `dim` columns with tiles. A ragged end is covered by a tile that overlaps its neighbour: one wide tile costs
 /// less than several narrow ones, and each column's sum is the same whichever tile computes it.
 #[inline(always)]
-pub(super) fn for_tiles<T: Tile>(dim: usize, tile: &mut T) {
+pub(super) fn for_tiles<T: Tile>(vectors: Vectors, dim: usize, tile: &mut T) {
     let mut column = 0;
     macro_rules! cover {
         ($($width:literal)*) => {$(
-            if $width <= T::MAX_WIDTH || ($width <= T::MAX_WIDTH_AVX512 && has_avx512()) {
+            if $width <= T::MAX_WIDTH || ($width <= T::MAX_WIDTH_AVX512 && vectors == Vectors::Avx512) {
                 while dim - column >= $width {
                     tile.run::<$width>(column, 0);
                     column += $width;
@@ -343,14 +392,6 @@ pub(super) fn for_tiles<T: Tile>(dim: usize, tile: &mut T) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn vectors_can_be_chosen() {
-        assert!(matches!(vectors_named(Some("portable")), Arch::Scalar));
-        #[cfg(target_arch = "x86_64")]
-        assert!(matches!(vectors_named(Some("avx2")), Arch::V3(_)) || pulp::x86::V3::try_new().is_none());
-        assert_eq!(format!("{:?}", vectors_named(Some("wide"))), format!("{:?}", vectors_named(None)));
-    }
-
     struct Cover(Vec<u32>);
     impl Tile for Cover {
         const MAX_WIDTH: usize = 64;
@@ -364,7 +405,7 @@ mod tests {
     fn tiles_cover_each_column_once() {
         for dim in 0..400 {
             let mut cover = Cover(vec![0; dim]);
-            for_tiles(dim, &mut cover);
+            for_tiles(Vectors::Portable, dim, &mut cover);
             assert_eq!(cover.0, vec![1; dim], "dim {dim}");
         }
     }

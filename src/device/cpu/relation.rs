@@ -6,13 +6,12 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::gemm::{Operand, multiply, transpose};
 use super::kernels::kernels;
-use super::parallel::{Rows, add_assign, check_csr, for_elements, vectorized};
+use super::parallel::{Rows, add_assign, check_csr, for_blocks, for_elements};
 use super::prefetch::Prefetch;
 use super::spmm::Product;
+use super::vectors::vectorized;
 use crate::device::relation::{
     check_relation_product, check_relation_weight_gradient, check_typed_edges, gradients_apart,
 };
@@ -203,7 +202,8 @@ fn relation_weight_gradient<S: Scalar>(
     if dweight.is_empty() {
         return Ok(());
     }
-    dweight.par_chunks_exact_mut(k * n).enumerate().try_for_each(|(r, dweight)| {
+    let n_relations = groups.n_relations();
+    for_blocks(n_relations, 1, Rows { data: dweight, cols: k * n }, &|r, _, Rows { data: dweight, .. }| {
         let range = groups.offsets[r] as usize..groups.offsets[r + 1] as usize;
         let block = range.len().div_ceil(MAX_BLOCKS).max(MIN_BLOCK);
         let n_blocks = range.len().div_ceil(block);
@@ -223,7 +223,8 @@ fn relation_weight_gradient<S: Scalar>(
             return part(0, dweight);
         }
         let mut parts = device.allocate::<S>(n_blocks * k * n)?;
-        parts.par_chunks_exact_mut(k * n).enumerate().try_for_each(|(i, out)| part(i, out))?;
+        let of_blocks = Rows { data: &mut parts[..], cols: k * n };
+        for_blocks(n_blocks, 1, of_blocks, &|i, _, out: Rows<'_, S>| part(i, out.data))?;
         dweight.copy_from_slice(&parts[..k * n]);
         parts.chunks_exact(k * n).skip(1).for_each(|part| add_assign(dweight, part));
         Ok(())
@@ -255,11 +256,14 @@ fn relation_gradients<S: Scalar>(
     let rows = n_tiles.div_ceil(n_parts) * tile;
     let groups = &edges.by_source;
     let transposed = device.transposed_weights(weight, [k, n])?;
-    let mut parts = device.allocate::<S>(edges.n_src.div_ceil(rows) * dweight.len())?;
-    let part_of = dx.data.par_chunks_mut(rows * k).zip(parts.par_chunks_exact_mut(dweight.len()));
-    part_of.enumerate().try_for_each(|(part, (dx, dweight))| {
+    let n_parts = edges.n_src.div_ceil(rows);
+    let mut parts = device.allocate::<S>(n_parts * dweight.len())?;
+    let of_parts =
+        (Rows { data: dx.data, cols: rows * k }, Rows { data: &mut parts[..], cols: dweight.len() });
+    for_blocks(n_parts, 1, of_parts, &|part, _, (dx, dweight): (Rows<'_, S>, Rows<'_, S>)| {
+        let dweight = dweight.data;
         dweight.fill(S::zero());
-        for (first, dx) in (part * rows..).step_by(tile).zip(dx.chunks_mut(tile * k)) {
+        for (first, dx) in (part * rows..).step_by(tile).zip(dx.data.chunks_mut(tile * k)) {
             if write == Write::Assign {
                 dx.fill(S::zero());
             }
@@ -276,7 +280,7 @@ fn relation_gradients<S: Scalar>(
                 device.with_rows(x, rows, |x| multiply(x.transposed(), sum, dweight, Write::Add))?;
             }
         }
-        Ok::<(), Error>(())
+        Ok(())
     })?;
     let len = dweight.len();
     for_elements(dweight, |range, dweight| {
@@ -308,8 +312,12 @@ impl<S: Scalar> Cpu<S> {
     /// The transposes of all relations' matrices, each `[k, n]`: tiles would each gather their columns anew.
     fn transposed_weights(&self, weight: &[S], [k, n]: [usize; 2]) -> Result<super::CpuBuffer<S>> {
         let mut out = self.allocate::<S>(weight.len())?;
-        let pairs = out.par_chunks_exact_mut(k * n).zip(weight.par_chunks_exact(k * n));
-        pairs.for_each(|(out, weight)| transpose(weight, k, n, out));
+        let n_relations = weight.len() / (k * n).max(1);
+        let matrices = Rows { data: &mut out[..], cols: k * n };
+        for_blocks(n_relations, 1, matrices, &|r, _, out: Rows<'_, S>| {
+            transpose(&weight[r * k * n..][..k * n], k, n, out.data);
+            Ok(())
+        })?;
         Ok(out)
     }
 
@@ -323,11 +331,12 @@ impl<S: Scalar> Cpu<S> {
         write: Write,
     ) -> Result<()> {
         let (n, tile) = (out.cols, tile_rows(out.rows));
-        out.data.par_chunks_mut(tile * n).enumerate().try_for_each(|(i, out)| {
+        let rows = Rows { data: out.data, cols: n };
+        for_blocks(out.rows, tile, rows, &|_, range, Rows { data: out, .. }| {
             if write == Write::Assign {
                 out.fill(S::zero());
             }
-            let first = i * tile;
+            let first = range.start;
             for r in 0..to.n_relations() {
                 let groups = groups_of(to, r, first..first + out.len() / n);
                 if !groups.is_empty() {
@@ -389,26 +398,28 @@ impl<S: Scalar> Cpu<S> {
         }
         let n = weight.cols;
         let mut transformed = self.allocate::<S>(inputs.len() * n)?;
-        transformed.par_chunks_mut(MAX_TILE * n).zip(inputs.par_chunks(MAX_TILE)).try_for_each(
-            |(out, inputs)| self.with_rows(x, inputs, |rows| multiply(rows, weight, out, Write::Assign)),
-        )?;
+        let rows = Rows { data: &mut transformed[..], cols: n };
+        for_blocks(inputs.len(), MAX_TILE, rows, &|_, range, out: Rows<'_, S>| {
+            self.with_rows(x, &inputs[range], |rows| multiply(rows, weight, out.data, Write::Assign))
+        })?;
         let sums = Product { indices: &to.partner, x: &transformed, write: Write::Add, ..sums(to, x.data) };
-        let tile = tile_rows(out.len() / n);
-        out.par_chunks_mut(tile * n).enumerate().for_each(|(i, out)| {
-            let first = i * tile;
-            let groups = groups_of(to, r, first..first + out.len() / n);
+        let n_rows = out.len() / n;
+        let rows = Rows { data: out, cols: n };
+        for_blocks(n_rows, tile_rows(n_rows), rows, &|_, range, Rows { data: out, .. }| {
+            let first = range.start;
+            let groups = groups_of(to, r, range);
             let mut partial = Vec::new();
-            vectorized(
+            vectorized!(
                 #[inline(always)]
-                || {
+                |vectors| {
                     for g in groups {
                         let row = to.row[g] as usize - first;
-                        sums.row::<true>(g, &mut out[row * n..][..n], &mut partial);
+                        sums.row::<true>(vectors, g, &mut out[row * n..][..n], &mut partial);
                     }
                 },
             );
-        });
-        Ok(())
+            Ok(())
+        })
     }
 
     /// `out = Σ_g (Σ_e weight(e) a[indices[e], :])ᵀ · b[row g, :]` over some groups of one relation, or with

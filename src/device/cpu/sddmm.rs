@@ -6,8 +6,9 @@
 use std::ops::Range;
 
 use super::kernels::kernels;
-use super::parallel::{ByEdges, Split, check_csr, for_parts, vectorized, write_all};
+use super::parallel::{ByEdges, Split, check_csr, for_parts, write_all};
 use super::prefetch::Prefetch;
+use super::vectors::vectorized;
 use crate::device::{Cpu, Csr, Matrix, Scalar, Sddmm, Write, check_sddmm_add, check_sddmm_dot};
 use crate::error::Result;
 
@@ -47,9 +48,9 @@ fn sddmm_dot<S: Scalar>(
     let out = Edges { indptr: a.indptr, data: out, heads };
     let prefetch = Prefetch::for_products();
     for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let mut out = out.data.chunks_exact_mut(heads);
                 for i in range {
                     let y = &y.data[i * width..][..width];

@@ -9,8 +9,9 @@
 use std::ops::Range;
 
 use super::kernels::kernels;
-use super::parallel::{ByEdges, Rows, Tile, check_csr, for_parts, for_tiles, runs, vectorized, write_tile};
+use super::parallel::{ByEdges, Rows, Tile, check_csr, for_parts, for_tiles, runs, write_tile};
 use super::prefetch::Prefetch;
+use super::vectors::{Vectors, vectorized};
 use crate::device::{
     Cpu, Csr, Matrix, MatrixMut, Scalar, Spmm, Weights, Write, check_no_edge, check_product,
     check_spmm_heads, check_weights, positions_of_transpose,
@@ -106,13 +107,13 @@ fn spmm_heads<S: Scalar>(
             range,
             out,
             #[inline(always)]
-            |i, row, partial| {
+            |vectors, i, row, partial| {
                 let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
                 // A head after the other: what the first one has gathered is near when the others read it.
                 for (head, row) in row.chunks_exact_mut(dim).enumerate() {
                     let x = x.data;
                     let terms = HeadRows { indices, positions, weight, heads, head, x, width, dim, prefetch };
-                    sum_row(&terms, entries.clone(), row, partial, None, write);
+                    sum_row(vectors, &terms, entries.clone(), row, partial, None, write);
                 }
             },
         );
@@ -143,15 +144,19 @@ fn spmm_max<S: Scalar>(
             if dim == 0 {
                 return;
             }
-            vectorized(
+            vectorized!(
                 #[inline(always)]
-                || {
+                |vectors| {
                     let rows = out.data.chunks_exact_mut(dim).zip(argmax.data.chunks_exact_mut(dim));
                     for (i, (out, argmax)) in range.zip(rows) {
                         let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
                         for run in runs(entries.clone()) {
                             let (indices, row, x) = (a.indices, entries.clone(), x.data);
-                            for_tiles(dim, &mut MaxRow { x, indices, row, run, out, argmax, prefetch });
+                            for_tiles(
+                                vectors,
+                                dim,
+                                &mut MaxRow { x, indices, row, run, out, argmax, prefetch },
+                            );
                         }
                     }
                 },
@@ -183,12 +188,12 @@ fn spmm_max_backward<S: Scalar>(
         let mut partial = Vec::new();
         let (indices, prefetch) = (a.indices, Prefetch::for_sums());
         let terms = MaxGradient { indices, edge, argmax, dout: dout.data, dim, prefetch };
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |vectors| {
                 for (j, dx) in range.zip(dx.data.chunks_exact_mut(dim)) {
                     let entries = a.indptr[j] as usize..a.indptr[j + 1] as usize;
-                    sum_row(&terms, entries, dx, &mut partial, None, write);
+                    sum_row(vectors, &terms, entries, dx, &mut partial, None, write);
                 }
             },
         );
@@ -225,6 +230,7 @@ pub(super) trait Terms<S> {
 /// Between runs of entries, the sums wait in `partial`.
 #[inline(always)]
 pub(super) fn sum_row<S: Scalar, T: Terms<S>>(
+    vectors: Vectors,
     terms: &T,
     entries: Range<usize>,
     out: &mut [S],
@@ -237,13 +243,17 @@ pub(super) fn sum_row<S: Scalar, T: Terms<S>>(
         let begun = entries.start > first;
         if entries.end == last {
             let partial = begun.then_some(&partial[..]);
-            return for_tiles(out.len(), &mut LastRun { terms, entries, partial, factor, out, write });
+            return for_tiles(
+                vectors,
+                out.len(),
+                &mut LastRun { terms, entries, partial, factor, out, write },
+            );
         }
         if !begun {
             partial.clear();
             partial.resize(out.len(), S::zero());
         }
-        for_tiles(out.len(), &mut EarlierRun { terms, entries, partial });
+        for_tiles(vectors, out.len(), &mut EarlierRun { terms, entries, partial });
     }
 }
 
@@ -331,16 +341,23 @@ impl<S: Scalar> Product<'_, S> {
             range,
             out,
             #[inline(always)]
-            |i, row, partial| self.row::<WEIGHTED>(i, row, partial),
+            |vectors, i, row, partial| self.row::<WEIGHTED>(vectors, i, row, partial),
         );
     }
 
     /// One row of the product. For use inside of [`vectorized`].
     #[inline(always)]
-    pub(super) fn row<const WEIGHTED: bool>(&self, i: usize, out: &mut [S], partial: &mut Vec<S>) {
+    pub(super) fn row<const WEIGHTED: bool>(
+        &self,
+        vectors: Vectors,
+        i: usize,
+        out: &mut [S],
+        partial: &mut Vec<S>,
+    ) {
         let entries = self.indptr[i] as usize..self.indptr[i + 1] as usize;
         let terms = WeightedRows::<S, WEIGHTED> { product: self, dim: out.len() };
-        sum_row(&terms, entries, out, partial, self.row.map(|row| row[i]), self.write);
+        let factor = self.row.map(|row| row[i]);
+        sum_row(vectors, &terms, entries, out, partial, factor, self.write);
     }
 }
 
@@ -350,17 +367,17 @@ impl<S: Scalar> Product<'_, S> {
 pub(super) fn each_row<S: Scalar>(
     range: Range<usize>,
     out: Rows<'_, S>,
-    compute: impl Fn(usize, &mut [S], &mut Vec<S>),
+    compute: impl Fn(Vectors, usize, &mut [S], &mut Vec<S>),
 ) {
     if out.cols == 0 {
         return;
     }
     let mut partial = Vec::new();
-    vectorized(
+    vectorized!(
         #[inline(always)]
-        || {
+        |vectors| {
             for (i, row) in range.zip(out.data.chunks_exact_mut(out.cols)) {
-                compute(i, row, &mut partial);
+                compute(vectors, i, row, &mut partial);
             }
         },
     );

@@ -1,7 +1,8 @@
 //! What is derived from a sparse pattern, on the CPU.
 
 use super::kernels::kernels;
-use super::parallel::{check_csr, check_index, for_elements, vectorized};
+use super::parallel::{check_csr, check_index, for_elements};
+use super::vectors::vectorized;
 use crate::device::{Cpu, Csr, Scalar, Structure, check_transpose};
 use crate::error::{Result, check_length};
 
@@ -53,9 +54,9 @@ fn transpose<S: Scalar>(
 fn inverse_degree<S: Scalar>(_device: &Cpu<S>, indptr: &[u32], offset: f64, out: &mut [S]) -> Result<()> {
     check_length("indptr", indptr.len(), out.len() + 1)?;
     for_elements(out, |range, out| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let (begins, ends) = (&indptr[range.clone()], &indptr[range.start + 1..]);
                 for (out, (&begin, &end)) in out.iter_mut().zip(begins.iter().zip(ends)) {
                     let degree = f64::from(end.saturating_sub(begin)) + offset;

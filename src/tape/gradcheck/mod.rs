@@ -64,6 +64,16 @@ pub fn check<D: Device<Scalar = f64>>(
     seed: u64,
     f: impl Fn(&Tape<D>, &[Var]) -> Result<Var>,
 ) -> Result<Report> {
+    check_erased(device, inputs, seed, &f)
+}
+
+/// [`check`], compiled once for all functions.
+fn check_erased<D: Device<Scalar = f64>>(
+    device: &D,
+    inputs: &[Tensor<D>],
+    seed: u64,
+    f: &dyn Fn(&Tape<D>, &[Var]) -> Result<Var>,
+) -> Result<Report> {
     let loss = |inputs: &[Tensor<D>]| -> Result<(Tape<D>, Vec<Var>, Var)> {
         let tape = Tape::training(device, seed);
         let leaves: Vec<Var> = inputs.iter().map(|x| tape.leaf(x.clone())).collect();

@@ -87,9 +87,9 @@ pub(super) fn forward<S: Scalar>(
     type Out<'a, S> = (Rows<'a, S>, (Rows<'a, S>, Rows<'a, S>));
     for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, (out, (max, sum)): Out<'_, S>| {
         let (mut scratch, mut weights) = (Vec::new(), Vec::new());
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let stats = max.data.chunks_exact_mut(heads).zip(sum.data.chunks_exact_mut(heads));
                 for (row, (t, (max, sum))) in range.zip(stats).enumerate() {
                     let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
@@ -137,9 +137,9 @@ fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> V
     let (n_dst, width) = (saved.out.rows, saved.out.cols);
     let mut stats = vec![S::zero(); n_dst * 4 * heads];
     for_rows(&mut stats, 4 * heads, |range, stats| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (t, stats) in range.zip(stats.chunks_exact_mut(4 * heads)) {
                     let (score, rest) = stats.split_at_mut(heads);
                     let (max, rest) = rest.split_at_mut(heads);
@@ -186,9 +186,9 @@ pub(super) fn backward<S: Scalar>(
         &|range: Range<usize>, ((dz, dscore), (own, edges)): Out<'_, S>| {
             let mut scratch = Vec::new();
             let (mut alpha, mut weights, mut dots) = (Vec::new(), Vec::new(), Vec::new());
-            vectorized(
+            vectorized!(
                 #[inline(always)]
-                || {
+                |_| {
                     let mut edges = edges.data;
                     for (row, s) in range.enumerate() {
                         let first = transpose.indptr[s] as usize;

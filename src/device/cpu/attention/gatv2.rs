@@ -32,9 +32,9 @@ pub(super) fn forward<S: Scalar>(
     type Out<'a, S> = (Rows<'a, S>, (Rows<'a, S>, Rows<'a, S>));
     for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, (out, (max, sum)): Out<'_, S>| {
         let (mut scratch, mut weights) = (Vec::new(), Vec::new());
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let stats = max.data.chunks_exact_mut(heads).zip(sum.data.chunks_exact_mut(heads));
                 for (row, (t, (max, sum))) in range.zip(stats).enumerate() {
                     let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
@@ -142,9 +142,9 @@ pub(super) fn backward_destinations<S: Scalar>(
             let (mut scratch, mut alpha, mut weights, mut dots) =
                 (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             let mut total = vec![S::zero(); heads];
-            vectorized(
+            vectorized!(
                 #[inline(always)]
-                || {
+                |_| {
                     let mut edges = edges.data.chunks_exact_mut(2 * heads);
                     for (row, t) in range.enumerate() {
                         let indices = &a.indices[a.indptr[t] as usize..a.indptr[t + 1] as usize];
@@ -266,9 +266,9 @@ pub(super) fn backward_sources<S: Scalar>(
     let rows = Rows { data: dz_src.data, cols: width };
     for_parts(&work, 0..transpose.n_rows, rows, &|range: Range<usize>, dz: Rows<'_, S>| {
         let (mut scratch, mut factors) = (Vec::new(), Vec::new());
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (row, s) in range.enumerate() {
                     let first = transpose.indptr[s] as usize;
                     let entries = first..transpose.indptr[s + 1] as usize;

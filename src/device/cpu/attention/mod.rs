@@ -12,7 +12,8 @@ mod softmax;
 mod tile;
 
 use super::kernels::kernels;
-use super::parallel::{check_csr, vectorized};
+use super::parallel::check_csr;
+use super::vectors::vectorized;
 use crate::device::attention::{
     check_dot, check_dot_input, check_dot_vector, check_gat, check_gat_backward, check_gatv2,
     check_gatv2_destinations, check_gatv2_sources,

@@ -15,9 +15,9 @@ pub(super) fn edge_softmax<S: Scalar>(indptr: &[u32], heads: usize, x: &[S], out
     for_parts(&work, 0..indptr.len() - 1, out, &|range: Range<usize>, out: Edges<'_, S>| {
         let mut x = &x[indptr[range.start] as usize * heads..][..out.data.len()];
         let mut stats = vec![S::zero(); 2 * heads];
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 if heads == 1 {
                     out.data.copy_from_slice(x);
                     return softmax_of_numbers(&indptr[range.start..=range.end], out.data);
@@ -66,9 +66,9 @@ pub(super) fn edge_softmax_backward<S: Scalar>(
     let out = Edges { indptr, data: dx, heads };
     for_parts(&work, 0..indptr.len() - 1, out, &|range: Range<usize>, out: Edges<'_, S>| {
         let mut total = vec![S::zero(); heads];
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 let mut rest = out.data;
                 for ends in indptr[range.start..=range.end].windows(2) {
                     let entries = ends[0] as usize * heads..ends[1] as usize * heads;
@@ -94,9 +94,9 @@ pub(super) fn head_dot<S: Scalar>(x: Matrix<'_, Cpu<S>>, a: &[S], heads: usize, 
     let rows = Rows { data: out, cols: heads };
     let width = x.cols;
     for_parts(&Even(width + heads), 0..x.rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 out.data.fill(S::zero());
                 for (i, dots) in range.zip(out.data.chunks_exact_mut(heads)) {
                     let x = &x.data[i * width..][..width];
@@ -125,9 +125,9 @@ pub(super) fn head_dot_backward_input<S: Scalar>(
     let (width, heads) = (dx.cols, dx.cols / dim);
     let rows = Rows { data: dx.data, cols: width };
     for_parts(&Even(width), 0..dx.rows, rows, &|range: Range<usize>, dx: Rows<'_, S>| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for (i, dx) in range.zip(dx.data.chunks_exact_mut(width)) {
                     let dout = &dout[i * heads..][..heads];
                     for ((dx, a), &g) in dx.chunks_exact_mut(dim).zip(a.chunks_exact(dim)).zip(dout) {
@@ -150,9 +150,9 @@ pub(super) fn head_dot_backward_vector<S: Scalar>(
     }
     let (width, heads) = (x.cols, x.cols / dim);
     sum_over_rows(x.rows, width, da, Write::Assign, |rows, da| {
-        vectorized(
+        vectorized!(
             #[inline(always)]
-            || {
+            |_| {
                 for i in rows {
                     let (x, dout) = (&x.data[i * width..][..width], &dout[i * heads..][..heads]);
                     for ((da, x), &g) in da.chunks_exact_mut(dim).zip(x.chunks_exact(dim)).zip(dout) {

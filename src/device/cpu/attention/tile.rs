@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::super::parallel::{Tile, for_tiles};
 use super::super::prefetch::Prefetch;
+use super::super::vectors::Vectors;
 use crate::device::Scalar;
 
 /// What computes one tile of `G` heads by `W` columns.
@@ -22,7 +23,8 @@ pub(super) fn for_head_tiles(heads: usize, dim: usize, tile: &mut impl HeadTile)
         8 => groups::<8, 8>(heads, tile),
         16 => groups::<4, 16>(heads, tile),
         32 => groups::<2, 32>(heads, tile),
-        _ => (0..heads).for_each(|head| for_tiles(dim, &mut OneHead { head, tile })),
+        // None of these tiles is wider where vectors are.
+        _ => (0..heads).for_each(|head| for_tiles(Vectors::Portable, dim, &mut OneHead { head, tile })),
     }
 }
 

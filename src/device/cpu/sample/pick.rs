@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::variate_table::{Found, TopBytes, for_each_bit};
-use crate::device::cpu::parallel::vectorized;
+use crate::device::cpu::vectors::vectorized;
 use crate::rng::{LANES, Purpose, Variates, block, bounded, math, uniform, uniform_open};
 
 /// The in-edges of one destination.
@@ -174,9 +174,9 @@ pub(super) fn for_words(
     id: impl Fn(u64) -> u64,
     mut each: impl FnMut(u64, &[u32]),
 ) {
-    vectorized(
+    vectorized!(
         #[inline(always)]
-        || {
+        |_| {
             for first in (0..len).step_by(LANES) {
                 let n = LANES.min((len - first) as usize);
                 let mut ids = [0; LANES];

@@ -3,7 +3,7 @@
 use super::pick::for_words;
 use super::relabel::MAX_STAMPED_VERTICES;
 use crate::device::SampleSpec;
-use crate::device::cpu::parallel::has_avx512;
+use crate::device::cpu::vectors::Vectors;
 use crate::graph::InEdges;
 use crate::huge_pages;
 use crate::rng::Variates;
@@ -107,7 +107,7 @@ impl TopBytes<'_> {
     #[inline(always)]
     fn find(self, sources: &[u32], limit: u8, found: &mut Found) -> usize {
         #[cfg(target_arch = "x86_64")]
-        if has_avx512() {
+        if Vectors::get() == Vectors::Avx512 {
             // SAFETY: this machine has AVX-512.
             return unsafe { self.find_avx512(sources, limit, found) };
         }
