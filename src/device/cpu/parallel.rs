@@ -302,12 +302,11 @@ pub(super) fn write_tile<S: Scalar, const W: usize>(
     match write {
         // What is done already is written again: the same values.
         Write::Assign => *out = *tile,
+        // A choice per column, not a copy of the first ones, which would keep the tile in memory.
         Write::Add => {
-            let before = *out;
             for k in 0..W {
-                out[k] += tile[k];
+                out[k] = if k < skip { out[k] } else { out[k] + tile[k] };
             }
-            out[..skip].copy_from_slice(&before[..skip]);
         }
     }
 }
@@ -374,13 +373,14 @@ pub(super) fn for_tiles<T: Tile>(vectors: Vectors, dim: usize, tile: &mut T) {
     macro_rules! cover {
         ($($width:literal)*) => {$(
             if $width <= T::MAX_WIDTH || ($width <= T::MAX_WIDTH_AVX512 && vectors == Vectors::Avx512) {
-                while dim - column >= $width {
-                    tile.run::<$width>(column, 0);
-                    column += $width;
+                // One call for the tiles of a width, whether they overlap or not: each call is compiled anew.
+                while dim > column && dim >= $width && dim - column > $width / 2 {
+                    let skip = usize::saturating_sub($width, dim - column);
+                    tile.run::<$width>(column - skip, skip);
+                    column += $width - skip;
                 }
-                let rest = dim - column;
-                if rest > $width / 2 && dim >= $width {
-                    return tile.run::<$width>(dim - $width, $width - rest);
+                if column == dim {
+                    return;
                 }
             }
         )*};

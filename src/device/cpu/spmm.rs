@@ -227,7 +227,7 @@ pub(super) trait Terms<S> {
 
 /// `out (= | +=) factor · Σ_e term(e)`. For use inside of [`vectorized`].
 ///
-/// Between runs of entries, the sums wait in `partial`.
+/// Between runs of entries, the sums wait in `partial`: in one half of it while the other is computed.
 #[inline(always)]
 pub(super) fn sum_row<S: Scalar, T: Terms<S>>(
     vectors: Vectors,
@@ -238,22 +238,22 @@ pub(super) fn sum_row<S: Scalar, T: Terms<S>>(
     factor: Option<S>,
     write: Write,
 ) {
-    let (first, last) = (entries.start, entries.end);
+    let (first, last, dim) = (entries.start, entries.end, out.len());
+    let mut swap = false;
     for entries in runs(entries) {
-        let begun = entries.start > first;
-        if entries.end == last {
-            let partial = begun.then_some(&partial[..]);
-            return for_tiles(
-                vectors,
-                out.len(),
-                &mut LastRun { terms, entries, partial, factor, out, write },
-            );
+        let (begun, ends) = (entries.start > first, entries.end == last);
+        if !begun && !ends {
+            partial.resize(2 * dim, S::zero());
         }
-        if !begun {
-            partial.clear();
-            partial.resize(out.len(), S::zero());
-        }
-        for_tiles(vectors, out.len(), &mut EarlierRun { terms, entries, partial });
+        let (a, b) = partial.split_at_mut(if begun || !ends { dim } else { 0 });
+        let (before, after) = if swap { (b, a) } else { (a, b) };
+        let before = begun.then_some(&*before);
+        let mut tile = match ends {
+            true => RowRun { terms, entries, before, factor, out, write },
+            false => RowRun { terms, entries, before, factor: None, out: after, write: Write::Assign },
+        };
+        for_tiles(vectors, dim, &mut tile);
+        swap = !swap;
     }
 }
 
@@ -273,46 +273,25 @@ fn add_terms<S: Scalar, const W: usize>(
     }
 }
 
-/// Adds a run of entries to a row's sums.
-struct EarlierRun<'a, S, T> {
+/// A run of a row's entries.
+struct RowRun<'a, S, T> {
     terms: &'a T,
     entries: Range<usize>,
-    partial: &'a mut [S],
-}
-
-impl<S: Scalar, T: Terms<S>> Tile for EarlierRun<'_, S, T> {
-    const MAX_WIDTH: usize = 64;
-    const MAX_WIDTH_AVX512: usize = 128;
-
-    #[inline(always)]
-    fn run<const W: usize>(&mut self, column: usize, skip: usize) {
-        let Some(partial) = self.partial[column..].first_chunk_mut::<W>() else { return };
-        let mut sum = *partial;
-        add_terms(self.terms, self.entries.clone(), column, &mut sum);
-        // What the tile before has done must not be added again.
-        sum[..skip].copy_from_slice(&partial[..skip]);
-        *partial = sum;
-    }
-}
-
-/// Adds the last run of entries to a row's sums, and writes them.
-struct LastRun<'a, S, T> {
-    terms: &'a T,
-    entries: Range<usize>,
-    partial: Option<&'a [S]>,
+    /// The sums of the runs before.
+    before: Option<&'a [S]>,
     factor: Option<S>,
     out: &'a mut [S],
     write: Write,
 }
 
-impl<S: Scalar, T: Terms<S>> Tile for LastRun<'_, S, T> {
+impl<S: Scalar, T: Terms<S>> Tile for RowRun<'_, S, T> {
     const MAX_WIDTH: usize = 64;
     const MAX_WIDTH_AVX512: usize = 128;
 
     #[inline(always)]
     fn run<const W: usize>(&mut self, column: usize, skip: usize) {
-        let partial = self.partial.and_then(|partial| partial[column..].first_chunk::<W>());
-        let mut sum = partial.copied().unwrap_or([S::zero(); W]);
+        let before = self.before.and_then(|before| before[column..].first_chunk::<W>());
+        let mut sum = before.copied().unwrap_or([S::zero(); W]);
         add_terms(self.terms, self.entries.clone(), column, &mut sum);
         if let (Some(factor), false) = (self.factor, self.entries.is_empty()) {
             sum.iter_mut().for_each(|sum| *sum *= factor);

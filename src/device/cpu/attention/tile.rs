@@ -15,29 +15,30 @@ pub(super) trait HeadTile {
     fn run<const G: usize, const W: usize>(&mut self, head: usize, column: usize, skip: usize);
 }
 
-/// Covers all heads. Heads of a usual width go several to a tile, others are cut up one by one.
+/// Covers all heads. Heads of a usual width go several to a tile, others, and those left over, are cut up one by one.
 #[inline(always)]
 pub(super) fn for_head_tiles(heads: usize, dim: usize, tile: &mut impl HeadTile) {
-    match dim {
+    let done = match dim {
         4 => groups::<8, 4>(heads, tile),
         8 => groups::<8, 8>(heads, tile),
         16 => groups::<4, 16>(heads, tile),
         32 => groups::<2, 32>(heads, tile),
+        _ => 0,
+    };
+    for head in done..heads {
         // None of these tiles is wider where vectors are.
-        _ => (0..heads).for_each(|head| for_tiles(Vectors::Portable, dim, &mut OneHead { head, tile })),
+        for_tiles(Vectors::Portable, dim, &mut OneHead { head, tile });
     }
 }
 
+/// Covers heads in groups of `G`; returns how many it has covered.
 #[inline(always)]
-fn groups<const G: usize, const W: usize>(heads: usize, tile: &mut impl HeadTile) {
-    let mut head = 0;
-    while heads - head >= G {
+fn groups<const G: usize, const W: usize>(heads: usize, tile: &mut impl HeadTile) -> usize {
+    let done = heads / G * G;
+    for head in (0..done).step_by(G) {
         tile.run::<G, W>(head, 0, 0);
-        head += G;
     }
-    for head in head..heads {
-        tile.run::<1, W>(head, 0, 0);
-    }
+    done
 }
 
 struct OneHead<'a, T> {
@@ -244,10 +245,14 @@ pub(super) fn write_tile<S: Scalar, const G: usize, const W: usize>(
     skip: usize,
 ) {
     let out = out.get_mut(begin..begin + G * W).and_then(|x| x.as_chunks_mut::<W>().0.first_chunk_mut::<G>());
-    match out {
-        Some(out) if skip == 0 => *out = *sum,
-        // Only a tile of a single head overlaps another.
-        Some(out) => out[0][skip..].copy_from_slice(&sum[0][skip..]),
-        None => out_of_range(begin),
+    let Some(out) = out else { out_of_range(begin) };
+    if G > 1 {
+        *out = *sum;
+        return;
+    }
+    // Only a tile of a single head overlaps another. A choice per column, not a copy of some, which would keep the tile
+    // in memory.
+    for k in 0..W {
+        out[0][k] = if k < skip { out[0][k] } else { sum[0][k] };
     }
 }
