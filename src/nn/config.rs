@@ -1,4 +1,4 @@
-//! What the built-in models are made of.
+//! Configuration of the built-in models.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ use crate::tape::{Aggregate, AttentionOptions};
 pub enum ModelKind {
     /// [`GraphSage`]
     Sage,
-    /// [`Gcn`] with symmetric normalisation: for full neighbourhoods, or blocks with degrees.
+    /// [`Gcn`] with symmetric normalisation, which needs blocks with degrees; meant for full neighbourhoods.
     Gcn,
-    /// [`Gcn`] with the mean over the block's edges and the vertex itself.
+    /// [`Gcn`] with the mean over a vertex's edges in the block and the vertex itself.
     GcnMean,
     /// [`Gin`]
     Gin,
@@ -41,7 +41,7 @@ impl ModelKind {
     }
 }
 
-/// What a model is made of.
+/// The configuration of a built-in model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
     /// The layer.
@@ -64,14 +64,14 @@ pub struct ModelConfig {
     /// Attention models: number of heads of the last layer, which are averaged.
     #[serde(default = "one")]
     pub output_heads: usize,
-    /// Attention models: probability of dropping a message of a head.
+    /// GAT and GATv2: probability of dropping a message of a head. Must be 0 for R-GAT, which has no such dropout.
     #[serde(default)]
     pub attention_dropout: f64,
-    /// Attention models: whether a vertex attends to itself, besides what edges it has.
+    /// GAT and GATv2: whether a vertex also attends to itself, in addition to its in-edges.
     #[serde(default = "yes")]
     pub self_loops: bool,
     /// Width of a learned linear map of the input, without bias, before the first layer; 0: none. For vertices without
-    /// features it is a table of trainable embeddings.
+    /// features this map is a table of trainable embeddings.
     #[serde(default)]
     pub embedding: usize,
     /// Number of relations; 0 for graphs without edge types.
@@ -80,8 +80,8 @@ pub struct ModelConfig {
     /// How relations' weight matrices are made of parameters.
     #[serde(default)]
     pub decomposition: Decomposition,
-    /// R-GCN with bases: whether a vertex's own matrix is a combination of the bases too, as in the paper, where it is
-    /// one more relation; else it is a parameter of its own.
+    /// R-GCN with bases: whether a vertex's own matrix is a combination of the bases too, as in the paper, which treats
+    /// the vertex itself as one more relation. Otherwise it is a separate parameter.
     #[serde(default = "yes")]
     pub root_shares_bases: bool,
 }
@@ -118,11 +118,11 @@ fn yes() -> bool {
     true
 }
 
-/// The slope of LeakyReLU in attention layers, as in the paper.
+/// The slope of LeakyReLU in attention layers, as in the GAT paper.
 const ATTENTION_SLOPE: f64 = 0.2;
 
 impl ModelConfig {
-    /// `Ok` if the model can be made.
+    /// `Ok` if a model can be made from these values.
     pub(super) fn check(&self) -> Result<()> {
         if self.n_layers == 0 {
             return Err(Error::invalid("n_layers", 0, "at least 1"));
@@ -142,7 +142,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Columns before layer `layer`, which are those after the layer before it.
+    /// Columns of the input of layer `layer`, which is the output of the layer before it.
     pub(super) fn width(&self, layer: usize) -> usize {
         match layer {
             0 if self.embedding > 0 => self.embedding,

@@ -8,7 +8,7 @@ use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::{AttentionOptions, Tape, Var};
 
-/// What becomes of a layer's heads.
+/// How the outputs of a layer's heads are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heads {
     /// Side by side: `heads · dim` columns.
@@ -37,9 +37,9 @@ impl Heads {
 /// `out[t, h] = Σ_s α_h(s → t) z[s, h]` with `z = x W`, then concatenation or mean of the heads, plus a bias;
 /// `α` is the softmax over the messages to `t` of `LeakyReLU(⟨a_src[h], z[s, h]⟩ + ⟨a_dst[h], z[t, h]⟩)`.
 ///
-/// With [`AttentionOptions::self_loop`] the destination sends one more message to itself, as the paper and PyTorch
-/// Geometric have it; there, self-loops of the graph are removed first, here they count besides (remove them from the
-/// graph). Estimator weights of a block are not used: attention is over what was sampled.
+/// With [`AttentionOptions::self_loop`] each destination also sends a message to itself, as in the paper and in PyTorch
+/// Geometric. PyTorch Geometric removes the graph's own self-loops first; here they count as well, so remove them from
+/// the graph to get the same. Estimator weights of a block are not used: attention is over what was sampled.
 #[derive(Debug)]
 pub struct Gat {
     weight: ParameterId,
@@ -52,7 +52,9 @@ pub struct Gat {
 
 impl Gat {
     /// Adds the layer's parameters: `weight: [in_dim, heads · dim]`, `attention_src, attention_dst: [1, heads · dim]`,
-    /// `bias: [1, heads · dim]` or `[1, dim]`.
+    /// and `bias: [1, heads · dim]`, or `[1, dim]` with [`Heads::Mean`].
+    ///
+    /// Errors: the device fails or is out of memory. `options` are checked by [`forward`](Layer::forward).
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -99,8 +101,9 @@ impl<D: Device> Layer<D> for Gat {
     }
 }
 
-/// As [`Gat`], with scores `⟨a[h], LeakyReLU(z_src[s, h] + z_dst[t, h])⟩`, `z_src = x W_src + b_src`,
-/// `z_dst = x W_dst + b_dst`, and messages `z_src`: which source is attended to most may differ between destinations.
+/// Like [`Gat`], with scores `⟨a[h], LeakyReLU(z_src[s, h] + z_dst[t, h])⟩`, `z_src = x W_src + b_src`,
+/// `z_dst = x W_dst + b_dst`, and messages `z_src`. Unlike in GAT, the order of the sources by their scores can differ
+/// between destinations.
 #[derive(Debug)]
 pub struct Gatv2 {
     weight_src: ParameterId,
@@ -115,7 +118,9 @@ pub struct Gatv2 {
 
 impl Gatv2 {
     /// Adds the layer's parameters: `weight_src, weight_dst: [in_dim, heads · dim]`, `bias_src, bias_dst, attention:
-    /// [1, heads · dim]`, `bias: [1, heads · dim]` or `[1, dim]`.
+    /// [1, heads · dim]`, and `bias: [1, heads · dim]`, or `[1, dim]` with [`Heads::Mean`].
+    ///
+    /// Errors: the device fails or is out of memory. `options` are checked by [`forward`](Layer::forward).
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,

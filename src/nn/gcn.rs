@@ -15,8 +15,8 @@ use crate::tape::{Aggregate, Var};
 ///   `d_t / k`, so that the expectation is the full sum. Needs blocks with degrees.
 /// * [`Aggregate::MeanWithSelf`]: the mean over the block's `k` in-edges and the vertex itself.
 ///
-/// Self-loops that the graph already has count besides the added one: remove them first
-/// ([`Graph`](crate::graph::Graph) has the means).
+/// Self-loops that the graph already has count in addition to the added one: remove them first
+/// ([`Graph::remove_self_loops`](crate::graph::Graph::remove_self_loops)).
 #[derive(Debug)]
 pub struct Gcn {
     weight: ParameterId,
@@ -28,6 +28,9 @@ pub struct Gcn {
 
 impl Gcn {
     /// Adds the layer's parameters: `weight: [in_dim, out_dim]`, `bias: [1, out_dim]`.
+    ///
+    /// Errors: `aggregate` is neither [`Aggregate::Symmetric`] nor [`Aggregate::MeanWithSelf`], or the device is out of
+    /// memory.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,

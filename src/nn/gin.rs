@@ -10,7 +10,7 @@ use crate::tape::{Aggregate, Var};
 
 /// `h_t = MLP((1 + ε) x_t + Σ_s x_s)` with a trainable ε; the MLP is linear, batch norm, ReLU, linear.
 ///
-/// The sum runs over the block's in-edges: over a sampled block it is that of what was sampled, as SALIENT has it, so
+/// The sum is over the block's in-edges. Over a sampled block it is the sum of what was sampled, as in SALIENT, so
 /// evaluate such a model with the fanouts that it was trained with.
 #[derive(Debug)]
 pub struct Gin {
@@ -28,6 +28,8 @@ pub struct Gin {
 
 impl Gin {
     /// Adds the layer's parameters, with an MLP `in_dim → hidden → out_dim`.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,

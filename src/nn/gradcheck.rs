@@ -1,4 +1,4 @@
-//! Gradient-check cases of the layers: inputs and all parameters.
+//! Gradient checks of layers, with respect to their inputs and all parameters.
 
 use std::sync::Arc;
 
@@ -173,9 +173,11 @@ fn layer<D: Device<Scalar = f64>>(
     check_layer(device, &random_block(device, shape, seed)?, Some(shape.dim), seed, make)
 }
 
-/// Checks a layer of one's own over `block`: with respect to `dim` random features of each source and to all trainable
+/// Checks a layer of your own over `block`, with respect to `dim` random features of each source and to all trainable
 /// parameters, which are random too. Without `dim` the input is the sources' one-hot ids. `make` adds the layer's
-/// parameters. Errors: those of the layer.
+/// parameters.
+///
+/// Errors: those of `make` and of the layer.
 pub fn check_layer<D: Device<Scalar = f64>>(
     device: &D,
     block: &Arc<Block<D>>,
@@ -195,8 +197,10 @@ pub fn check_layer<D: Device<Scalar = f64>>(
     })
 }
 
-/// Checks `forward` of `[n_src, dim]` random features with respect to these and to all trainable parameters, which are
-/// random too: for layers over blocks of one's own, and for whole models. Errors: those of `forward`.
+/// Checks `forward` of `[n_src, dim]` random features, with respect to these and to all trainable parameters, which are
+/// random too. For layers over blocks of your own, and for whole models.
+///
+/// Errors: those of `forward`.
 pub fn check_parameters<D: Device<Scalar = f64>>(
     device: &D,
     [n_src, dim]: [usize; 2],

@@ -1,4 +1,4 @@
-//! What a layer is given: dense or sparse rows, the vertices' ids, or rows that are aggregated already.
+//! What a layer is given: dense or sparse rows, the vertices' ids, or rows that have already been aggregated.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, SparseRows, Tape, Var};
 
-/// Rows that a layer is given: features of a block's sources, or what the layer before made of them.
+/// The rows that a layer is given: features of a block's sources, or the output of the layer before.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Input<D: Device> {
@@ -17,16 +17,16 @@ pub enum Input<D: Device> {
     Dense(Var),
     /// `[n_src, dim]` sparse, constant.
     Sparse(SparseRows<D>),
-    /// Vertices without features: one-hot rows of their ids, `[n_src, n_vertices]`. A product with a weight is the rows
-    /// of the weight that the ids name: a trainable embedding.
+    /// Vertices without features: one-hot rows of their ids, `[n_src, n_vertices]`. Their product with a weight is the
+    /// weight's rows at these ids: a trainable embedding.
     OneHot(OneHot<D>),
-    /// Rows that the source has aggregated already. Only a layer that asked for it
-    /// ([`Layer::input_aggregate`](super::Layer::input_aggregate)) meets it, and takes it by
+    /// Rows that the source of batches has already aggregated. Only a layer that asks for this
+    /// ([`Layer::input_aggregate`](super::Layer::input_aggregate)) is given such rows; it gets them from
     /// [`aggregated`](Input::aggregated).
     Aggregated(Aggregated),
 }
 
-/// Rows aggregated over the first block, as [`BatchInput::Aggregated`] says.
+/// Rows aggregated over the first block, as described at [`BatchInput::Aggregated`].
 #[derive(Clone, Copy, Debug)]
 pub struct Aggregated {
     rows: Var,
@@ -46,8 +46,10 @@ impl<D: Device> Input<D> {
         }
     }
 
-    /// What the source has made of the rows, if it aggregated them, for the layer that takes `aggregate` first of all.
-    /// `None`: the rows are as they were. Errors: rows aggregated in another way.
+    /// The aggregated rows, if the source of batches has already aggregated them. `aggregate` is the aggregation with
+    /// which the calling layer begins. `None`: the rows have not been aggregated.
+    ///
+    /// Errors: the rows have been aggregated in another way than `aggregate`.
     pub fn aggregated(&self, aggregate: Option<Aggregate>) -> Result<Option<Var>> {
         let Input::Aggregated(x) = self else { return Ok(None) };
         if aggregate == Some(x.aggregate) {
@@ -57,7 +59,8 @@ impl<D: Device> Input<D> {
         Err(Error::invalid("input aggregated by", format!("{:?}", x.aggregate), expected))
     }
 
-    /// `[n_src, dim]`; of an aggregate as [`BatchInput::Aggregated`] says.
+    /// `[n_src, dim]`; for aggregated rows, the shape that [`BatchInput::Aggregated`] gives. Panics if the rows are
+    /// values of another tape.
     pub fn shape(&self, tape: &Tape<D>) -> [usize; 2] {
         match self {
             Input::Dense(x) | Input::Aggregated(Aggregated { rows: x, .. }) => tape.shape(*x),
@@ -66,7 +69,7 @@ impl<D: Device> Input<D> {
         }
     }
 
-    /// The shape that this kind of input has over `block` where rows have `width` columns.
+    /// The shape that an input of this kind must have over `block` if rows have `width` columns.
     pub(super) fn required_shape(&self, block: &Block<D>, width: usize) -> [usize; 2] {
         match self {
             Input::Aggregated(x) if x.aggregate.includes_self() => [block.n_dst(), width],
@@ -75,8 +78,10 @@ impl<D: Device> Input<D> {
         }
     }
 
-    /// Drops elements with probability `p` (see [`Tape::dropout`]). An error for one-hot rows and for aggregates,
-    /// unless `p` is 0.
+    /// Drops elements with probability `p` (see [`Tape::dropout`]).
+    ///
+    /// Errors: `p` is above 0 for one-hot or aggregated rows; for other rows, `p` is not at least 0 and below 1, or
+    /// there are more dense rows than `block` has sources.
     pub fn dropout(&self, tape: &Tape<D>, p: f64, block: &Arc<Block<D>>) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.dropout(*x, p, Some(block))?),
@@ -87,15 +92,17 @@ impl<D: Device> Input<D> {
             }
             Input::Aggregated(..) if p > 0.0 => return Err(aggregated()),
             Input::OneHot(_) => self.clone(),
-            // Counted, so that later dropouts are those of a model that is given rows.
+            // The identity here, but it counts: later dropouts then draw what they draw in a model that is given rows.
             Input::Aggregated(x) => {
                 Input::Aggregated(Aggregated { rows: tape.dropout(x.rows, p, None)?, ..*x })
             }
         })
     }
 
-    /// The first `rows` rows; sparse and one-hot ones stay whole, since [`project`](Input::project) takes as many as it
-    /// is asked for.
+    /// The first `rows` rows. Sparse and one-hot rows stay whole, since [`project`](Input::project) takes the first
+    /// ones itself.
+    ///
+    /// Errors: the rows are aggregated, or there are fewer than `rows` dense ones.
     pub fn prefix(&self, tape: &Tape<D>, rows: usize) -> Result<Self> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),
@@ -104,7 +111,10 @@ impl<D: Device> Input<D> {
         })
     }
 
-    /// `f(x · W + b)` for the first `rows` rows.
+    /// `f(x · W + b)` for the first `rows` rows `x`, with the given `weight`, `bias` and `activation`.
+    ///
+    /// Errors: the rows are aggregated, there are fewer than `rows`, the shapes do not fit, or a one-hot id is not
+    /// below the number of rows of `weight`.
     pub fn project(
         &self,
         pass: &Pass<'_, D>,
@@ -127,8 +137,8 @@ impl<D: Device> Input<D> {
         }
     }
 
-    /// The rows to aggregate before they are transformed to `out_dim` columns: dense and not wider than the result.
-    /// `None`: transforming first moves fewer bytes.
+    /// The rows, if they are to be aggregated before the product with a weight of `out_dim` columns: they are dense and
+    /// not wider than the result. `None`: the product comes first. Panics if the rows are values of another tape.
     pub fn aggregate_first(&self, tape: &Tape<D>, out_dim: usize) -> Option<Var> {
         match self {
             Input::Dense(x) if tape.shape(*x)[1] <= out_dim => Some(*x),
@@ -137,7 +147,7 @@ impl<D: Device> Input<D> {
     }
 }
 
-/// The error for an aggregate where rows are needed.
+/// The error for aggregated rows where the rows themselves are needed.
 fn aggregated() -> Error {
     Error::invalid("input", "aggregated", "the sources' rows")
 }

@@ -43,7 +43,10 @@ use crate::tape::{Aggregate, Tape, Var};
 
 /// A graph layer: from the features of a block's sources to those of its destinations.
 pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
-    /// `x: [n_src, in]` to `[n_dst, out]`, of whose elements the `activation` is taken.
+    /// From `x: [n_src, in]` to `[n_dst, out]`, with the `activation` applied to each element of the result.
+    ///
+    /// Errors: `x` is of a kind or shape that the layer does not take, `block` lacks what the layer needs, or an
+    /// operation fails.
     fn forward(
         &self,
         pass: &Pass<'_, D>,
@@ -52,25 +55,25 @@ pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
         activation: Option<Activation>,
     ) -> Result<Var>;
 
-    /// Whether its blocks must know their sources' in-degrees.
+    /// Whether its blocks must hold their sources' in-degrees in the graph.
     fn needs_degrees(&self) -> bool {
         false
     }
 
-    /// Whether its blocks must know their edges' numbers in the graph.
+    /// Whether its blocks must hold their edges' numbers in the graph.
     fn needs_edge_ids(&self) -> bool {
         false
     }
 
-    /// What the layer does with dense rows first of all, if it is the same whatever its parameters are and it can take
-    /// the result instead of the rows ([`Input::aggregated`]). `None` where it is not linear in them, or transforming
-    /// first moves fewer bytes.
+    /// The aggregation with which the layer begins on dense rows. A source of batches may then aggregate while it
+    /// gathers the rows, and the layer must accept the result instead of the rows ([`Input::aggregated`]). `None`: the
+    /// layer does not begin with a linear aggregation, or a product first moves fewer bytes.
     fn input_aggregate(&self) -> Option<Aggregate> {
         None
     }
 }
 
-/// `f(x)`, if there is an activation.
+/// `f(x)`, or `x` itself without an activation.
 fn activate<D: Device>(tape: &Tape<D>, x: Var, activation: Option<Activation>) -> Result<Var> {
     activation.map_or(Ok(x), |activation| tape.activate(x, activation))
 }
@@ -85,7 +88,7 @@ pub struct Pass<'a, D: Device> {
 }
 
 impl<D: Device> Pass<'_, D> {
-    /// A parameter on the tape.
+    /// A parameter on the tape. Panics if `parameters` has none with this id.
     pub fn parameter(&self, id: ParameterId) -> Var {
         self.tape.parameter(id, &self.parameters.get(id).value)
     }

@@ -1,4 +1,4 @@
-//! What a trainer trains.
+//! Models: what a trainer trains.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::tape::{Tape, Var};
 
 /// A model: parameters, and scores of a batch's seeds as a function of them.
 ///
-/// [`Stack`](super::Stack) is the built-in one. For one of one's own two methods are the heart:
-/// [`forward`](Model::forward) records on a tape what becomes of a batch, and [`parameters`](Model::parameters) holds
-/// what the optimiser changes.
+/// [`Stack`](super::Stack) is the built-in one. In a model of your own, two methods matter most:
+/// [`forward`](Model::forward) records on a tape how scores follow from a batch, and
+/// [`parameters`](Model::parameters) returns what the optimiser changes.
 pub trait Model<D: Device>: Debug + Send + Sync {
     /// The parameters.
     fn parameters(&self) -> &Parameters<D>;
@@ -22,35 +22,38 @@ pub trait Model<D: Device>: Debug + Send + Sync {
     /// The parameters, to be changed.
     fn parameters_mut(&mut self) -> &mut Parameters<D>;
 
-    /// Number of layers, which is that of the blocks of a batch.
+    /// Number of layers; a batch has as many blocks.
     fn n_layers(&self) -> usize;
 
-    /// Number of columns of the scores: classes.
+    /// Number of columns of the scores: one per class.
     fn n_outputs(&self) -> usize;
 
     /// Scores of the seeds: `[n_dst of the last block, n_outputs]`.
     ///
-    /// Between two layers, activations pass through [`Batch::sources`]. Where processing elements cooperate, that is
-    /// collective, so a model must do the same on each of them, whatever its batch holds. Errors: a batch that does not
-    /// fit the model, and those of the operations.
+    /// Between two layers, activations must pass through [`Batch::sources`]. If processing elements cooperate, that
+    /// call is collective, so a model must do the same on each of them, whatever its batch holds.
+    ///
+    /// Errors: the batch does not fit the model, and those of the operations.
     fn forward(&self, tape: &Tape<D>, batch: &Batch<D>) -> Result<Var>;
 
-    /// What batches must hold for it.
+    /// What its batches must contain.
     fn needs(&self) -> BatchNeeds {
         BatchNeeds::default()
     }
 
-    /// The same model as one layer after the other, if it is such a thing: predictions over full neighbourhoods then
-    /// compute each vertex once a layer, instead of once for every batch that reaches it.
+    /// The same model, one layer after the other, if it can be computed like that. Predictions over full neighbourhoods
+    /// then compute each vertex once per layer, instead of once for every batch that reaches it.
     fn layer_by_layer(&self) -> Option<&dyn LayerByLayer<D>> {
         None
     }
 }
 
-/// A model that all vertices can go through one layer at a time.
+/// A model that can be computed layer by layer: one layer for all vertices, then the next.
 pub trait LayerByLayer<D: Device>: Send + Sync {
-    /// Layer `layer` with all that stands between it and its neighbours: `x: [n_src, in]` to `[n_dst, out]`. Errors: as
-    /// of [`Model::forward`].
+    /// Layer `layer`, with what comes before it (embedding, dropout) and after it (activation): from `x: [n_src, in]`
+    /// to `[n_dst, out]`.
+    ///
+    /// Errors: `block` or `x` does not fit the layer, and those of the operations.
     fn forward_layer(&self, tape: &Tape<D>, layer: usize, block: &Arc<Block<D>>, x: &Input<D>)
     -> Result<Var>;
 
@@ -59,8 +62,10 @@ pub trait LayerByLayer<D: Device>: Send + Sync {
         false
     }
 
-    /// Scores `[rows, n_outputs]` of the vertices that the first `rows` rows of each of `stages` belong to: the input,
-    /// and what [`forward_layer`](LayerByLayer::forward_layer) gave for each layer. Errors: a model without a head.
+    /// Scores `[rows, n_outputs]` of the vertices in the first `rows` rows of each of `stages`, which are the input and
+    /// the output of [`forward_layer`](LayerByLayer::forward_layer) for each layer.
+    ///
+    /// Errors: the model has no head, or `stages` does not fit it.
     fn forward_head(&self, _tape: &Tape<D>, _rows: usize, _stages: &[Input<D>]) -> Result<Var> {
         Err(no_head())
     }

@@ -53,6 +53,8 @@ pub struct Optimizer<D: Device> {
 
 impl<D: Device> Optimizer<D> {
     /// An optimiser for `parameters`, with zero state.
+    ///
+    /// Errors: the learning rate or the weight decay is negative or not finite, or the device is out of memory.
     pub fn new(device: &D, config: OptimizerConfig, parameters: &Parameters<D>) -> Result<Self> {
         let (lr, decay) = match config {
             OptimizerConfig::Adam { lr, weight_decay, .. }
@@ -86,7 +88,9 @@ impl<D: Device> Optimizer<D> {
         }
     }
 
-    /// Sets the learning rate of the steps to come. Errors: a number that is negative or not finite.
+    /// Sets the learning rate of later steps.
+    ///
+    /// Errors: `new` is negative or not finite.
     pub fn set_lr(&mut self, new: f64) -> Result<()> {
         check_rate("lr", new)?;
         match &mut self.config {
@@ -106,8 +110,9 @@ impl<D: Device> Optimizer<D> {
         &self.state
     }
 
-    /// Goes on from the [`state`](Optimizer::state) of another optimiser that has taken `n_steps` steps. Errors: other
-    /// numbers of matrices or other shapes than this optimiser has; nothing is changed then.
+    /// Continues from the [`state`](Optimizer::state) of another optimiser that has taken `n_steps` steps.
+    ///
+    /// Errors: `state` has other numbers of matrices or other shapes than this optimiser's; nothing is changed then.
     pub fn load_state(&mut self, n_steps: u64, state: Vec<Vec<Tensor<D>>>) -> Result<()> {
         check_length("optimiser state", state.len(), self.state.len())?;
         for (new, old) in state.iter().zip(&self.state) {
@@ -122,8 +127,12 @@ impl<D: Device> Optimizer<D> {
 
     /// Changes every trainable parameter that has a gradient.
     ///
-    /// Of a table with a row-sparse gradient, Adam changes only the rows that were read (and decays only these): the
-    /// others cost nothing. SGD, whose velocity moves all rows, takes such a gradient as a dense one.
+    /// If a table's gradient is row-sparse, Adam changes only the rows that were read (and decays only these), so the
+    /// others cost nothing. SGD, whose velocity moves all rows, makes such a gradient dense. Panics if a parameter that
+    /// was added after this optimiser was made has a gradient.
+    ///
+    /// Errors: a gradient does not have the size of its parameter, or the device fails. Some parameters may have
+    /// changed by then.
     pub fn step(
         &mut self,
         device: &D,

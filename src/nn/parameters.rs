@@ -50,13 +50,15 @@ pub struct Parameters<D: Storage> {
 }
 
 impl<D: Device> Parameters<D> {
-    /// None yet; initial values are drawn from `seed`.
+    /// No parameters yet; initial values will be drawn from `seed`.
     pub fn new(seed: u64) -> Self {
         Parameters { entries: Vec::new(), seed }
     }
 
-    /// Adds a trainable `[rows, cols]` parameter. Its initial values are a function of the seed and of how many
-    /// parameters there were before.
+    /// Adds a trainable `[rows, cols]` parameter, `layers.{layer}.{name}`. Its initial values are a function of the
+    /// seed and of the number of parameters added before it.
+    ///
+    /// Errors: the device fails or is out of memory. That the name is new is not checked.
     pub fn add(
         &mut self,
         device: &D,
@@ -88,7 +90,9 @@ impl<D: Device> Parameters<D> {
         Ok(ParameterId::new(self.entries.len() - 1))
     }
 
-    /// Adds a `[1, dim]` running statistic, which is saved but not trained.
+    /// Adds a `[1, dim]` running statistic, which is saved but not trained; all its elements are `value` at first.
+    ///
+    /// Errors: the device fails or is out of memory. That the name is new is not checked.
     pub fn add_statistic(
         &mut self,
         device: &D,
@@ -102,7 +106,7 @@ impl<D: Device> Parameters<D> {
         Ok(id)
     }
 
-    /// One parameter.
+    /// The parameter with this id. Panics if there is none, as for the id of a larger model.
     pub fn get(&self, id: ParameterId) -> &Parameter<D> {
         &self.entries[id.index()]
     }
@@ -122,12 +126,14 @@ impl<D: Device> Parameters<D> {
         self.entries.is_empty()
     }
 
-    /// Number of trainable numbers.
+    /// Number of elements of all trainable parameters.
     pub fn n_trainable(&self) -> usize {
         self.entries.iter().filter(|p| p.trainable).map(|p| p.value.rows() * p.value.cols()).sum()
     }
 
-    /// Replaces a value; the shape must stay.
+    /// Replaces a parameter's value. Panics if there is no parameter with this id.
+    ///
+    /// Errors: `value` has another shape than the parameter.
     pub fn set(&mut self, id: ParameterId, value: Tensor<D>) -> Result<()> {
         let entry = &mut self.entries[id.index()];
         crate::device::check_same_shape(
@@ -141,7 +147,9 @@ impl<D: Device> Parameters<D> {
         Ok(())
     }
 
-    /// A parameter by name.
+    /// The parameter with this name, such as `layers.0.weight`.
+    ///
+    /// Errors: there is none.
     pub fn find(&self, name: &str) -> Result<ParameterId> {
         let position = self.entries.iter().position(|p| p.name == name);
         position.map(ParameterId::new).ok_or_else(|| {
@@ -150,16 +158,18 @@ impl<D: Device> Parameters<D> {
         })
     }
 
-    /// Writes all values, statistics included, to a safetensors file under the parameters' names. Errors: what the file
-    /// system refuses, and those of the device.
+    /// Writes all values, statistics included, to a safetensors file under the parameters' names.
+    ///
+    /// Errors: the file cannot be written, or the device fails.
     pub fn save(&self, device: &D, path: &Path) -> Result<()> {
         let named = self.entries.iter().map(|p| (p.name.clone(), &p.value));
         tensor_file::write(device, path, named, HashMap::new())
     }
 
-    /// Reads what [`save`](Parameters::save) wrote. Errors: a file that is not safetensors, one without a matrix for
-    /// each
-    /// parameter and no others, another shape or number type; nothing is changed then.
+    /// Reads what [`save`](Parameters::save) wrote.
+    ///
+    /// Errors: the file cannot be read or is not safetensors, it has other matrices than the model has parameters, or
+    /// one of another shape or number type; nothing is changed then.
     pub fn load(&mut self, device: &D, path: &Path) -> Result<()> {
         let file = TensorFile::read(path)?;
         let tensors = file.tensors()?;
@@ -180,7 +190,10 @@ impl<D: Device> Parameters<D> {
         &mut self.entries[id.index()].value
     }
 
-    /// Moves running statistics a tenth of the way to a batch's. Errors: those of the device.
+    /// Moves running statistics a tenth of the way towards those of a batch. Panics if they name a parameter that is
+    /// not one of these.
+    ///
+    /// Errors: a statistic does not have the size of its parameter, or the device fails.
     pub fn update_statistics(&mut self, device: &D, batch: &[BatchStatistics<D>]) -> Result<()> {
         const MOMENTUM: f64 = 0.1;
         use crate::device::Write;

@@ -16,12 +16,12 @@ use crate::tensor::Tensor;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decomposition {
-    /// Each is a parameter.
+    /// Each is a parameter of its own.
     #[default]
     Full,
-    /// `W_r = Σ_b a_rb V_b` with so many shared bases `V_b`.
+    /// `W_r = Σ_b a_rb V_b` with this number of shared bases `V_b`.
     Basis(usize),
-    /// `W_r` is block-diagonal with so many blocks, which must divide both dimensions.
+    /// `W_r` is block-diagonal with this number of blocks, which must divide both dimensions.
     BlockDiagonal(usize),
 }
 
@@ -42,12 +42,13 @@ enum Form {
 }
 
 impl RelationWeight {
-    /// Adds the parameters to `layer`, their names after a prefix; one of
+    /// Adds the parameters to `layer`, with `prefix` before their names. Depending on the decomposition, these are
     /// * `weight: [n_relations · in_dim, out_dim]`, one matrix below the other;
     /// * `coefficients: [n_relations, n_bases]` and `bases: [n_bases · in_dim, out_dim]`, one matrix below the other;
-    /// * `blocks: [n_relations · in_dim, out_dim / n_blocks]`: row `i` of a relation's matrix, but for its zeros.
+    /// * `blocks: [n_relations · in_dim, out_dim / n_blocks]`: the rows of the relations' matrices without their zeros.
     ///
-    /// Errors: no relations, no bases, a number of blocks that does not divide both dimensions.
+    /// Errors: `n_relations` is 0, there are no bases, the number of blocks does not divide both dimensions, or the
+    /// device is out of memory.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -59,7 +60,7 @@ impl RelationWeight {
         if n_relations == 0 {
             return Err(Error::invalid("n_relations", 0, "at least 1: a graph with edge types"));
         }
-        // Of one relation's matrix, which the parameter holds many of.
+        // Glorot's bound for one relation's matrix: the parameter has the rows of all of them.
         let glorot = |fan_in: usize, fan_out: usize| Initializer::Bounded {
             bound: (6.0 / (fan_in + fan_out).max(1) as f64).sqrt(),
         };
@@ -101,6 +102,8 @@ impl RelationWeight {
     }
 
     /// `[n_relations · in_dim, out_dim]` on the tape: one matrix below the other.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn on<D: Device>(&self, pass: &Pass<'_, D>) -> Result<Var> {
         let tape = pass.tape;
         let rows = self.n_relations * self.in_dim;
@@ -118,8 +121,8 @@ impl RelationWeight {
         }
     }
 
-    /// The rows of the matrices that one-hot vertex ids name: one for every relation and source
-    /// ([`Direction::Backward`]) or destination ([`Direction::Forward`]) of the block's edges, `[n_group, out_dim]`.
+    /// The rows of the matrices at the vertices' ids: one for every relation and source ([`Direction::Backward`]) or
+    /// destination ([`Direction::Forward`]) of the block's edges, `[n_group, out_dim]`.
     fn rows_on<D: Device>(
         &self,
         pass: &Pass<'_, D>,
@@ -138,8 +141,12 @@ impl RelationWeight {
         }
     }
 
-    /// The sum over relations of the mean over a destination's in-edges of the relation of `x_s · W_r`, for one-hot ids
-    /// (dense rows: [`Tape::relation_aggregate`](crate::tape::Tape::relation_aggregate)): `[n_dst, out_dim]`.
+    /// The sum over relations of the mean of `x_s · W_r` over a destination's in-edges of that relation, for one-hot
+    /// ids of the block's sources: `[n_dst, out_dim]`. For dense rows, see
+    /// [`Tape::relation_aggregate`](crate::tape::Tape::relation_aggregate).
+    ///
+    /// Errors: `x` is not one-hot ids, the block has no edge types or one that is not below the number of relations, or
+    /// a source's id is not below `in_dim`.
     pub fn aggregate_ids<D: Device>(
         &self,
         pass: &Pass<'_, D>,
@@ -158,8 +165,11 @@ impl RelationWeight {
         }
     }
 
-    /// `x · W_r` for every relation and source or destination of the block's edges, in the order of its
-    /// groups: sources with [`Direction::Backward`], destinations with [`Direction::Forward`]. `[n_group, out_dim]`
+    /// `x · W_r` for every relation and source ([`Direction::Backward`]) or destination ([`Direction::Forward`]) of the
+    /// block's edges, in the order of its groups: `[n_group, out_dim]`. `x` has a row for each source of the block.
+    ///
+    /// Errors: `x` is sparse or aggregated, the block has no edge types or one that is not below the number of
+    /// relations, dense rows do not have `in_dim` columns, or a source's id is not below `in_dim` for one-hot rows.
     pub fn transform<D: Device>(
         &self,
         pass: &Pass<'_, D>,
@@ -176,8 +186,11 @@ impl RelationWeight {
         }
     }
 
-    /// Adds a destination's own matrix `W_root`, made as those of the relations are: a combination of the same bases,
-    /// if there are bases and `shares_bases` is set, else a parameter `root: [in_dim, out_dim]`.
+    /// Adds the parameters of a destination's own matrix `W_root`. If there are bases and `shares_bases` is set, it is
+    /// a combination of the same bases with `root_coefficients: [1, n_bases]`; otherwise it is a parameter of its own,
+    /// `root: [in_dim, out_dim]`.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn add_root<D: Device>(
         &self,
         device: &D,
@@ -189,7 +202,7 @@ impl RelationWeight {
             Form::Basis { bases, n_bases, .. } if shares_bases => {
                 let shape = [1, n_bases];
                 let name = "root_coefficients";
-                // As one row of the relations' coefficients.
+                // The same bound as for the relations' coefficients.
                 let bound = (6.0 / (self.n_relations + shape[1]).max(1) as f64).sqrt();
                 let initializer = Initializer::Bounded { bound };
                 Ok(Root::Basis(parameters.add(device, layer, name, shape, initializer)?, bases))
@@ -212,7 +225,9 @@ pub enum Root {
 }
 
 impl Root {
-    /// `x_t · W_root` of the block's destinations: `[n_dst, out_dim]`.
+    /// `x_t · W_root` for the block's destinations: `[n_dst, out_dim]`.
+    ///
+    /// Errors: `x` is aggregated, its shape does not fit, or an id is not below `in_dim` for one-hot rows.
     pub fn project<D: Device>(self, pass: &Pass<'_, D>, block: &Arc<Block<D>>, x: &Input<D>) -> Result<Var> {
         match (self, x) {
             (Root::Basis(coefficients, bases), Input::OneHot(_)) => {
@@ -223,6 +238,8 @@ impl Root {
     }
 
     /// `W_root: [in_dim, out_dim]` on the tape.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn on<D: Device>(self, pass: &Pass<'_, D>) -> Result<Var> {
         let tape = pass.tape;
         let (coefficients, bases) = match self {
@@ -236,7 +253,7 @@ impl Root {
     }
 }
 
-/// `[n_edge, 1]`: an edge's factor in the mean of its relation at its destination, as a constant.
+/// `[n_edge, 1]`: each edge's factor in the mean over its destination's edges of its relation, as a constant.
 fn mean_factors<D: Device>(pass: &Pass<'_, D>, block: &Arc<Block<D>>, n_relations: usize) -> Result<Var> {
     let device = pass.tape.device();
     let edges = block.relations(device, n_relations)?;
@@ -250,8 +267,8 @@ fn needs_dense() -> Error {
     Error::invalid("input", "sparse features", "dense ones: give the model an input embedding")
 }
 
-/// The zero-one matrix that puts each row of a block where it stands in its matrix: a row of the matrix is `n_blocks`
-/// parts, of which one is the block's row and the others are 0.
+/// The matrix of zeros and ones that puts each row of a block at its place in a row of the whole matrix: of that row's
+/// `n_blocks` parts, one is the block's row and the others are 0.
 fn place_blocks<D: Device>(device: &D, rows: usize, in_dim: usize, n_blocks: usize) -> Result<SparseRows<D>> {
     let mut indptr = vec![0u32];
     for row in 0..rows {

@@ -15,7 +15,7 @@ use crate::tape::Var;
 pub struct RgatOptions {
     /// Number of heads.
     pub n_heads: usize,
-    /// What becomes of them.
+    /// How their outputs are combined.
     pub heads: Heads,
     /// LeakyReLU's slope on the negative side.
     pub slope: f64,
@@ -27,7 +27,7 @@ pub struct RgatOptions {
 /// `α` is the softmax of `LeakyReLU(x_t Q_r[h] + x_s K_r[h])` over *all* in-edges of `t`, whatever their relation: the
 /// paper's ARGAT with additive scores, where relations compete. (Its other form, WIRGAT, takes the softmax within each
 /// relation.) The paper's query and key kernels act on `x W_r`; `Q_r` and `K_r: [in_dim, 1]` are their products with
-/// `W_r`, as parameters of their own. The root term, which the paper makes a relation, takes no part in the softmax: a
+/// `W_r`, as parameters of their own. The root term, which is a relation in the paper, takes no part in the softmax: a
 /// vertex without in-edges keeps it. Estimator weights of a block are not used: attention is over what was sampled.
 #[derive(Debug)]
 pub struct Rgat {
@@ -40,8 +40,11 @@ pub struct Rgat {
 }
 
 impl Rgat {
-    /// Adds the layer's parameters: those of [`RelationWeight`] for `W`, with `heads · dim` columns; `query` and `key`,
-    /// whole and with a column a head; `root: [in_dim, heads · dim]`; `bias: [1, heads · dim]` or `[1, dim]`.
+    /// Adds the layer's parameters: those of [`RelationWeight`] for `W`, with `heads · dim` columns; `query_weight` and
+    /// `key_weight`, not decomposed, with one column per head; `root: [in_dim, heads · dim]`; and
+    /// `bias: [1, heads · dim]`, or `[1, dim]` with [`Heads::Mean`].
+    ///
+    /// Errors: those of [`RelationWeight::new`]. The number of heads is checked by [`forward`](Layer::forward).
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,

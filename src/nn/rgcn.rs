@@ -14,7 +14,7 @@ use crate::tape::Var;
 ///
 /// Over a block with estimator weights each relation's mean is weighted by them. The relations' matrices are
 /// parameters of their own or decomposed: see [`Decomposition`]. Over one-hot vertex ids a message is the row of `W_r`
-/// that the source's id names; rows that a block does not read cost nothing.
+/// at the source's id; rows that a block does not read cost nothing.
 #[derive(Debug)]
 pub struct Rgcn {
     weight: RelationWeight,
@@ -23,8 +23,10 @@ pub struct Rgcn {
 }
 
 impl Rgcn {
-    /// Adds the layer's parameters: those of [`RelationWeight`]; `root: [in_dim, out_dim]` or, with bases that it
-    /// shares (the paper's self-loop relation), `root_coefficients: [1, n_bases]`; `bias: [1, out_dim]`.
+    /// Adds the layer's parameters: those of [`RelationWeight`]; `root: [in_dim, out_dim]` or, if it shares the bases
+    /// (as the paper's self-loop relation does), `root_coefficients: [1, n_bases]`; `bias: [1, out_dim]`.
+    ///
+    /// Errors: those of [`RelationWeight::new`].
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,

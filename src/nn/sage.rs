@@ -11,9 +11,9 @@ use crate::tape::{Aggregate, Tape, Var};
 /// How GraphSAGE combines the neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregator {
-    /// Their mean; over a block with estimator weights (LABOR) weighted by them.
+    /// Their mean, weighted by the block's estimator weights if it has any (as from LABOR).
     Mean,
-    /// Their sum: over a sampled block that of what was sampled.
+    /// Their sum. Over a sampled block it is the sum of what was sampled.
     Sum,
     /// The largest value of each column.
     Max,
@@ -39,7 +39,7 @@ impl Aggregator {
 
 /// `h_t = W_self x_t + W_neighbor · aggregate_s x_s + b` over the block's in-edges of `t` (0 without any).
 ///
-/// Mean and sum are taken before or after the product with `W_neighbor`, whichever is narrower.
+/// Mean and sum are taken before or after the product with `W_neighbor`, where there are fewer columns.
 #[derive(Debug)]
 pub struct GraphSage {
     weight_self: ParameterId,
@@ -53,6 +53,8 @@ pub struct GraphSage {
 impl GraphSage {
     /// Adds the parameters of a layer that takes means: `weight_self, weight_neighbor: [in_dim, out_dim]` and
     /// `bias: [1, out_dim]`.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -90,8 +92,8 @@ impl GraphSage {
         GraphSage { aggregator, ..self }
     }
 
-    /// The layer where the destinations' own rows (the first of `own`) are not those of the sources `x`, such as after
-    /// two dropouts.
+    /// The layer, with the destinations' own rows taken from the first rows of `own` instead of `x`: after two separate
+    /// dropouts these differ.
     pub(super) fn forward_with_own<D: Device>(
         &self,
         pass: &Pass<'_, D>,

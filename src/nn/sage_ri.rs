@@ -15,7 +15,7 @@ const SLOPE: f64 = 0.01;
 /// bias, sources and destinations are dropped out independently, the LeakyReLU's slope is 0.01, and `R` is linear with
 /// a bias in the first layer and the identity in all others.
 ///
-/// The last layer is no different from the others: [`SageRiHead`] makes the class scores.
+/// The last layer is like the others: [`SageRiHead`] makes the class scores.
 #[derive(Debug)]
 pub struct SageRi {
     sage: GraphSage,
@@ -29,6 +29,9 @@ pub struct SageRi {
 
 impl SageRi {
     /// Adds the layer's parameters. `in_dim` must be `out_dim` except for layer 0, which has a linear residual.
+    ///
+    /// Errors: `layer` is not 0 and `in_dim` is not `out_dim`, or the device is out of memory. `dropout` is checked by
+    /// [`forward`](Layer::forward).
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -98,11 +101,11 @@ impl<D: Device> Layer<D> for SageRi {
 }
 
 /// Class scores from the rows of some vertices in the input and after every layer: two linear maps of their
-/// concatenation, `in + layers · hidden → 2 · classes → classes`, with biases and, as in SALIENT's code, nothing
-/// between.
+/// concatenation, `in + layers · hidden → 2 · classes → classes`, with biases and, as in SALIENT's code, no activation
+/// between them.
 #[derive(Debug)]
 pub struct SageRiHead {
-    /// The first map, cut up by what it is applied to: the concatenation is never made.
+    /// The first map, one matrix per part that it is applied to: the concatenation is never made.
     weights: Vec<ParameterId>,
     bias_1: ParameterId,
     weight_2: ParameterId,
@@ -112,6 +115,8 @@ pub struct SageRiHead {
 impl SageRiHead {
     /// Adds the head's parameters, as layer number `widths.len() - 1`; `widths` are those of the input and of each
     /// layer.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn new<D: Device>(
         device: &D,
         parameters: &mut Parameters<D>,
@@ -134,7 +139,11 @@ impl SageRiHead {
         })
     }
 
-    /// `[rows, n_classes]` from the first `rows` rows of the input and of each layer's output, in this order.
+    /// `[rows, n_classes]` from the first `rows` rows of the input and of each layer's output, in this order. Only one
+    /// of them, the input, may be sparse or one-hot.
+    ///
+    /// Errors: `stages` does not have one element for each of the head's widths, none of them is dense, one is
+    /// aggregated, has fewer than `rows` rows, or does not fit its width.
     pub fn forward<D: Device>(&self, pass: &Pass<'_, D>, rows: usize, stages: &[Input<D>]) -> Result<Var> {
         check_length("stages", stages.len(), self.weights.len())?;
         let tape = pass.tape;

@@ -13,13 +13,13 @@ use crate::device::{Activation, Device, check_same_shape};
 use crate::error::{Error, Result, check_length};
 use crate::tape::{Tape, Var};
 
-/// A stack of layers for node classification, with an activation and a dropout between two of them.
+/// A stack of layers for node classification, with an activation and a dropout between each two of them.
 #[derive(Debug)]
 pub struct Stack<D: Device> {
     embedding: Option<ParameterId>,
     layers: Vec<Box<dyn Layer<D>>>,
     head: Option<SageRiHead>,
-    /// Columns of the input, embedded, and after each layer; empty where layers are the caller's own.
+    /// Columns of the (embedded) input and of each layer's output; empty for layers of the caller's own.
     widths: Vec<usize>,
     n_outputs: usize,
     between: Between,
@@ -27,14 +27,15 @@ pub struct Stack<D: Device> {
     pub parameters: Parameters<D>,
 }
 
-/// What stands before, between and after the layers of a [`Stack`].
+/// What stands before and between the layers of a [`Stack`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Between {
     /// Probability of dropping an element of the input.
     pub input_dropout: f64,
-    /// Probability of dropping an element of what a layer gives to the next; `None`: layers do it themselves.
+    /// Probability of dropping an element of a layer's output before the next layer; `None`: the layers have dropouts
+    /// of their own, or need none.
     pub dropout: Option<f64>,
-    /// The activation of all layers but the last; `None`: layers do it themselves.
+    /// The activation of all layers but the last; `None`: the layers have activations of their own, or need none.
     pub activation: Option<Activation>,
 }
 
@@ -46,9 +47,10 @@ impl Default for Between {
 }
 
 impl<D: Device> Stack<D> {
-    /// A built-in model with freshly initialised parameters, which are a function of `config` and `seed` alone. Errors:
-    /// a configuration that makes no sense (no layers, a width or number of heads of 0, a probability out of range),
-    /// and those of the layers.
+    /// A built-in model with freshly initialised parameters, which are a function of `config` and `seed` alone.
+    ///
+    /// Errors: `config` has no layers, hidden layers of width 0, no heads, a probability that is not at least 0 and
+    /// below 1, or attention dropout for R-GAT; and those of the layers.
     pub fn new(device: &D, config: &ModelConfig, seed: u64) -> Result<Self> {
         config.check()?;
         let mut parameters = Parameters::new(seed);
@@ -80,8 +82,10 @@ impl<D: Device> Stack<D> {
         Ok(Stack { embedding, layers, head, widths, n_outputs: config.n_classes, between, parameters })
     }
 
-    /// A stack of layers of one's own, whose parameters are in `parameters`; the last gives `n_outputs` columns.
-    /// Errors: no layers, a probability that is not at least 0 and below 1.
+    /// A stack of your own layers, whose parameters are in `parameters`; the last layer's output has `n_outputs`
+    /// columns.
+    ///
+    /// Errors: `layers` is empty, or a probability in `between` is not at least 0 and below 1.
     pub fn from_layers(
         parameters: Parameters<D>,
         layers: Vec<Box<dyn Layer<D>>>,
@@ -96,7 +100,7 @@ impl<D: Device> Stack<D> {
         Ok(Stack { embedding: None, layers, head: None, widths: Vec::new(), n_outputs, between, parameters })
     }
 
-    /// The input as the first layer takes it: mapped linearly, if there is an embedding.
+    /// The input of the first layer: mapped linearly, if there is an embedding.
     fn embed(&self, tape: &Tape<D>, x: &Input<D>) -> Result<Input<D>> {
         let Some(table) = self.embedding else { return Ok(x.clone()) };
         let rows = x.shape(tape)[0];
@@ -106,7 +110,7 @@ impl<D: Device> Stack<D> {
         Ok(Input::Dense(x.project(&pass, rows, pass.parameter(table), None, None)?))
     }
 
-    /// The head over stages of which the first is embedded.
+    /// The head's scores; the first stage is already embedded.
     fn head(&self, tape: &Tape<D>, rows: usize, stages: &[Input<D>]) -> Result<Var> {
         let head = self.head.as_ref().ok_or_else(no_head)?;
         head.forward(&Pass { tape, parameters: &self.parameters }, rows, stages)
@@ -157,7 +161,7 @@ impl<D: Device> Model<D> for Stack<D> {
     }
 
     fn needs(&self) -> BatchNeeds {
-        // Nothing may come between the rows and what the first layer does with them.
+        // The source may aggregate for the first layer only if the layer takes the rows as they are.
         let is_first = self.embedding.is_none() && self.between.input_dropout == 0.0;
         let first = self.layers.first().filter(|_| is_first);
         BatchNeeds {

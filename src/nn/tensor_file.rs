@@ -13,8 +13,10 @@ fn dtype<S: Scalar>() -> Dtype {
     if size_of::<S>() == 8 { Dtype::F64 } else { Dtype::F32 }
 }
 
-/// Writes matrices under their names, with texts beside them. The file is replaced at once: a crash leaves the old one.
-/// Errors: what the file system refuses, a name given twice.
+/// Writes matrices under their names, which must differ, and texts in the file's metadata. The new file replaces the
+/// old one when it is complete, so that a crash leaves the old one.
+///
+/// Errors: the file cannot be written, or the device fails.
 pub(crate) fn write<'a, D: Device>(
     device: &D,
     path: &Path,
@@ -49,12 +51,16 @@ pub(crate) struct TensorFile {
 }
 
 impl TensorFile {
-    /// Reads a file. Errors: what the file system refuses.
+    /// Reads a file.
+    ///
+    /// Errors: the file cannot be read.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         Ok(TensorFile { path: path.to_owned(), bytes: std::fs::read(path).map_err(|e| Error::io(path, e))? })
     }
 
-    /// The text of that name. Errors: a file that is not safetensors, or has no such text.
+    /// The text with this name.
+    ///
+    /// Errors: the file is not safetensors, or has no such text.
     pub(crate) fn text(&self, name: &str) -> Result<String> {
         let (_, metadata) =
             SafeTensors::read_metadata(&self.bytes).map_err(|e| Error::format(&self.path, e))?;
@@ -62,7 +68,9 @@ impl TensorFile {
         text.ok_or_else(|| Error::format(&self.path, format!("has no metadata entry \"{name}\"")))
     }
 
-    /// The matrices. Errors: a file that is damaged.
+    /// The matrices.
+    ///
+    /// Errors: the file is not safetensors, or damaged.
     pub(crate) fn tensors(&self) -> Result<Tensors<'_>> {
         let tensors = SafeTensors::deserialize(&self.bytes).map_err(|e| Error::format(&self.path, e))?;
         Ok(Tensors { path: &self.path, tensors })
@@ -76,7 +84,9 @@ pub(crate) struct Tensors<'a> {
 }
 
 impl Tensors<'_> {
-    /// The matrix of that name. Errors: there is none, or it has another shape or type.
+    /// The matrix with this name.
+    ///
+    /// Errors: there is none, it has another shape or type, or the device is out of memory.
     pub(crate) fn get<D: Device>(&self, device: &D, name: &str, shape: [usize; 2]) -> Result<Tensor<D>> {
         let view = self.tensors.tensor(name).map_err(|e| Error::format(self.path, format!("{name}: {e}")))?;
         let expected = dtype::<D::Scalar>();
