@@ -6,12 +6,17 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// `f(x)` for each element. Where a [`linear`](Tape::linear) precedes, give it the activation instead: no copy.
+    /// `f(x)` for each element. After a [`linear`](Tape::linear), give the activation to `linear` instead, which saves
+    /// a copy.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn activate(&self, x: Var, activation: Activation) -> Result<Var> {
         self.apply(Activate(activation), &[x])
     }
 
     /// `f(x + bias)`; `bias: [1, x.cols]`.
+    ///
+    /// Errors: `bias` does not have one element per column of `x`.
     pub fn add_bias(&self, x: Var, bias: Var, activation: Option<Activation>) -> Result<Var> {
         self.apply(AddBias(activation), &[x, bias])
     }

@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// `x + y`; same shapes.
+    ///
+    /// Errors: shapes that differ.
     pub fn add(&self, x: Var, y: Var) -> Result<Var> {
         self.apply(Add, &[x, y])
     }

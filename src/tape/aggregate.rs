@@ -22,7 +22,7 @@ pub enum Aggregate {
 }
 
 impl Aggregate {
-    /// Whether a destination has a factor of its own (see [`Tape::own_part`]).
+    /// Whether the destination's own row has a factor too (see [`Tape::own_part`]).
     pub fn includes_self(self) -> bool {
         matches!(self, Aggregate::MeanWithSelf | Aggregate::Symmetric)
     }
@@ -58,6 +58,8 @@ fn no_degrees() -> Error {
 
 impl<D: Device> Tape<D> {
     /// Aggregates the rows of `x: [n_src, dim]` over the in-edges of each destination: `[n_dst, dim]`.
+    ///
+    /// Errors: `x` does not have one row per source; [`Aggregate::Symmetric`] over a block without degrees.
     pub fn aggregate(&self, block: &Arc<Block<D>>, x: Var, aggregate: Aggregate) -> Result<Var> {
         self.apply(AggregateOp { block: block.clone(), aggregate }, &[x])
     }

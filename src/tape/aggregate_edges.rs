@@ -13,7 +13,8 @@ impl<D: Device> Tape<D> {
     /// Aggregates rows of edges, `x: [n_edge, dim]`, over the in-edges of each destination: `[n_dst, dim]`, 0 without
     /// edges. [`Aggregate::Mean`] is weighted by the block's estimator weights if it has any.
     ///
-    /// Errors: another number of rows, an aggregation other than [`Aggregate::Sum`] and [`Aggregate::Mean`].
+    /// Errors: `x` does not have one row per edge, or `aggregate` is neither [`Aggregate::Sum`] nor
+    /// [`Aggregate::Mean`].
     pub fn aggregate_edges(&self, block: &Arc<Block<D>>, x: Var, aggregate: Aggregate) -> Result<Var> {
         if !matches!(aggregate, Aggregate::Sum | Aggregate::Mean) {
             return Err(Error::invalid("aggregate", format!("{aggregate:?}"), "Sum or Mean"));

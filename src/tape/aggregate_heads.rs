@@ -15,9 +15,10 @@ impl<D: Device> Tape<D> {
     /// Sums over a destination's in-edges of `x: [n_src, heads · dim]`, each head times the edge's own factor for it,
     /// `w: [n_edge, heads]`: `[n_dst, heads · dim]`, 0 for a destination without edges. With
     /// [`edge_softmax`](Tape::edge_softmax) of [`edge_dot`](Tape::edge_dot) as factors, this is dot-product attention.
-    /// Nothing of `[n_edge, heads · dim]` is made in either pass.
+    /// No pass makes a matrix of `[n_edge, heads · dim]`.
     ///
-    /// Errors: other numbers of rows, no head, or a number of heads that does not divide the columns of `x`.
+    /// Errors: `x` does not have one row per source, `w` does not have one row per edge, or the number of heads is 0 or
+    /// does not divide the columns of `x`.
     pub fn aggregate_heads(&self, block: &Arc<Block<D>>, x: Var, w: Var) -> Result<Var> {
         self.apply(AggregateHeads { block: block.clone() }, &[x, w])
     }

@@ -10,6 +10,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The largest value of each column over a destination's in-edges: `[n_dst, dim]`; 0 without edges.
+    ///
+    /// Errors: `x` does not have one row per source.
     pub fn aggregate_max(&self, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
         self.apply(AggregateMax { block: block.clone() }, &[x])
     }

@@ -12,6 +12,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The sum over a destination's in-edges of `x: [n_src, dim]` times `weight: [n_edge, 1]`: `[n_dst, dim]`.
+    ///
+    /// Errors: `x` does not have one row per source, or `weight` does not have one element per edge.
     pub fn aggregate_weighted(&self, block: &Arc<Block<D>>, x: Var, weight: Var) -> Result<Var> {
         self.apply(AggregateWeighted { block: block.clone() }, &[x, weight])
     }

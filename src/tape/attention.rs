@@ -14,13 +14,13 @@ pub struct AttentionOptions {
     pub heads: usize,
     /// LeakyReLU's slope on the negative side.
     pub slope: f64,
-    /// Whether each destination sends a message to itself, besides what edges it has.
+    /// Whether each destination also sends a message to itself, in addition to its in-edges.
     pub self_loop: bool,
     /// Probability of dropping a message of a head, after the softmax; none on an inference tape.
     pub dropout: f64,
 }
 
-/// Options, and the block that they apply to, with the draw of this operation's dropout.
+/// Options, the block that they apply to, and the seed and stream of this operation's dropout.
 pub(super) struct Attend<D: Device> {
     pub block: Arc<Block<D>>,
     pub options: AttentionOptions,

@@ -21,17 +21,18 @@ pub struct BatchStatistics<D: Storage> {
     pub variance: Tensor<D>,
 }
 
-/// Added to the variance, as PyTorch has it.
+/// Added to the variance: PyTorch's default.
 const EPSILON: f64 = 1e-5;
 
 impl<D: Device> Tape<D> {
     /// Normalises the columns of `x: [n, dim]`; `gain, bias: [1, dim]`.
     ///
-    /// On a training tape the batch's own statistics are used and recorded (see
-    /// [`take_statistics`](Tape::take_statistics)) under the names of the `running` mean and variance, except for
-    /// batches
-    /// of fewer than two rows, which have no variance: these, and inference tapes, use the running values, each `[1,
-    /// dim]`.
+    /// On a training tape the batch's own statistics are used, and recorded under the ids of the `running` mean and
+    /// variance (see [`take_statistics`](Tape::take_statistics)). Batches of fewer than two rows have no variance: for
+    /// these, and on inference tapes, the running values are used, each `[1, dim]`.
+    ///
+    /// Errors: `gain`, `bias` or a running value that is used does not have one element per column of `x`; those of
+    /// communication, on a tape [with peers](Tape::with_peers).
     pub fn batch_norm(
         &self,
         x: Var,
@@ -76,7 +77,7 @@ impl<D: Device> Tape<D> {
 struct BatchNorm<D: Device> {
     mean: Tensor<D>,
     inverse_std: Tensor<D>,
-    /// Number of rows that the statistics are of, over all peers; 0 where they are constants.
+    /// Number of rows, over all peers, from which the statistics come; 0 if they are constants.
     n_total: usize,
     peers: Option<Arc<dyn RowPeers<D>>>,
 }
@@ -115,7 +116,7 @@ impl<D: Device> Op<D> for BatchNorm<D> {
             dbias.make_mut(device)?.data,
         )?;
         let mut dx = None;
-        // Collective: all peers want the same gradients.
+        // This is collective: it relies on `wanted` being the same on all peers.
         if step.wanted[0] {
             let (mut all_dgain, mut all_dbias) = (dgain.clone(), dbias.clone());
             if let Some(peers) = self.peers.as_ref().filter(|_| self.n_total > 0) {

@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// Columns `range` of `x: [rows, cols]`: `[rows, range.len()]`. What [`concatenate`](Tape::concatenate) put side by
-    /// side, this takes apart.
+    /// Columns `range` of `x: [rows, cols]`: `[rows, range.len()]`. Takes apart what [`concatenate`](Tape::concatenate)
+    /// puts side by side.
     ///
-    /// Errors: a range that is not inside of `0..cols`, or whose end is before its start.
+    /// Errors: `range` is not inside `0..cols`, or its end is before its start.
     pub fn columns(&self, x: Var, range: Range<usize>) -> Result<Var> {
         self.apply(Columns { range }, &[x])
     }

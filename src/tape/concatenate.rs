@@ -1,4 +1,4 @@
-//! `out = [x_0 | x_1 | …]`, or one below the other; each gradient is its columns, or rows, of `dout`.
+//! `out = [x_0 | x_1 | …]`, or one below the other; the gradient of each is its columns, or rows, of `dout`.
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::device::{Device, Write};
@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// Puts matrices of the same number of rows side by side.
+    ///
+    /// Errors: `parts` is empty, or their numbers of rows differ.
     pub fn concatenate(&self, parts: &[Var]) -> Result<Var> {
         if parts.is_empty() {
             return Err(Error::invalid("parts", "empty", "at least one matrix"));
@@ -15,6 +17,8 @@ impl<D: Device> Tape<D> {
     }
 
     /// Puts matrices of the same number of columns one below the other.
+    ///
+    /// Errors: `parts` is empty, or their numbers of columns differ.
     pub fn stack(&self, parts: &[Var]) -> Result<Var> {
         if parts.is_empty() {
             return Err(Error::invalid("parts", "empty", "at least one matrix"));

@@ -8,8 +8,8 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// `x / y`, element by element; same shapes.
     ///
-    /// Where `y` is 0, values and gradients are what IEEE arithmetic says: infinite, or NaN for `0 / 0`. No error is
-    /// made of it; who divides by what may be 0 adds something to it.
+    /// Where `y` is 0, values and gradients are what IEEE arithmetic says: infinite, or NaN for `0 / 0`. This is not an
+    /// error: if `y` can be 0, add a small number to it first.
     ///
     /// Errors: shapes that differ.
     pub fn divide(&self, x: Var, y: Var) -> Result<Var> {

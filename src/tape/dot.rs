@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The sum of `x ⊙ cotangent`, a number: what a gradient check differentiates.
+    ///
+    /// Errors: shapes that differ.
     pub fn dot(&self, x: Var, cotangent: Tensor<D>) -> Result<Var> {
         self.apply(Dot { cotangent }, &[x])
     }

@@ -12,8 +12,11 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// Drops each element of `x` with probability `p`; the identity on an inference tape and for `p = 0`.
     ///
-    /// With a block, row `i` is its source `i`, and an element's fate is a function of the tape's seed, the number of
-    /// dropouts before this one, the vertex's global id and the column: not of the vertex's place in the batch.
+    /// With a block, row `i` is its source `i`. Whether an element is dropped is then a function of the tape's seed,
+    /// the number of dropouts before this one, the vertex's global id and the column: it does not depend on the
+    /// vertex's place in the batch.
+    ///
+    /// Errors: `p` is not at least 0 and below 1; where elements are dropped, more rows than the block has sources.
     pub fn dropout(&self, x: Var, p: f64, block: Option<&Arc<Block<D>>>) -> Result<Var> {
         let Some(stream) = self.next_dropout(p)? else { return Ok(x) };
         self.apply(Dropout { p, seed: self.seed, stream, block: block.cloned() }, &[x])

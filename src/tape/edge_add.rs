@@ -10,6 +10,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// A value per edge from `x: [n_src, cols]` and `y: [n_dst, cols]` at its ends: `[n_edge, cols]`.
+    ///
+    /// Errors: `x` does not have one row per source, `y` one per destination, or their numbers of columns differ.
     pub fn edge_add(&self, block: &Arc<Block<D>>, x: Var, y: Var) -> Result<Var> {
         self.apply(EdgeAdd { block: block.clone() }, &[x, y])
     }

@@ -13,10 +13,11 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The scores of dot-product attention: a product per edge and head of the rows at its ends,
-    /// `q: [n_dst, heads · dim]` and `k: [n_src, heads · dim]`, as `[n_edge, heads]`. Nothing of
-    /// `[n_edge, heads · dim]` is made in either pass.
+    /// `q: [n_dst, heads · dim]` and `k: [n_src, heads · dim]`, as `[n_edge, heads]`. No pass makes a matrix of
+    /// `[n_edge, heads · dim]`.
     ///
-    /// Errors: other numbers of rows, different numbers of columns, `heads` that do not divide them.
+    /// Errors: `q` does not have one row per destination, `k` one per source, their numbers of columns differ, or
+    /// `heads` is 0 or does not divide them.
     pub fn edge_dot(&self, block: &Arc<Block<D>>, q: Var, k: Var, heads: usize) -> Result<Var> {
         self.apply(EdgeDot { block: block.clone(), heads }, &[q, k])
     }

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// Rows of a constant `table` of the given shape, one for each edge of the graph, for the edges of a block sampled
-    /// with edge ids: `[n_edge, dim]` for `shape = [n_table, dim]`. The table may be of any feature type, and in the
-    /// host's memory ([`upload_to_host`](crate::device::Storage::upload_to_host)).
+    /// Rows of a constant `table: [n_table, dim]`, which has one for each edge of the graph, for the edges of a block
+    /// sampled with edge ids: `[n_edge, dim]`. The table may be of any feature type, and in the host's memory
+    /// ([`upload_to_host`](crate::device::Storage::upload_to_host)).
     ///
     /// Errors: a block without edge ids, an id at or above `n_table`, a table of another length than its shape or of
     /// more than 2^32 rows.
@@ -27,10 +27,10 @@ impl<D: Device> Tape<D> {
         Ok(self.constant(out))
     }
 
-    /// The same from `table: [n_table, dim]` on the tape: `[n_edge, dim]`. The gradient of a leaf is row-sparse, as
-    /// [`lookup`](Tape::lookup)'s.
+    /// The same from `table: [n_table, dim]` on the tape: `[n_edge, dim]`. If `table` is a leaf, its gradient is
+    /// row-sparse, as with [`lookup`](Tape::lookup). Panics if `table` belongs to another tape.
     ///
-    /// Errors: a block without edge ids, an id at or above `n_table`, more than 2^32 rows.
+    /// Errors: a block without edge ids, an id at or above `n_table`, a table of more than 2^32 rows.
     pub fn edge_lookup(&self, block: &Block<D>, table: Var) -> Result<Var> {
         let index = self.edge_index(block, self.shape(table)[0])?;
         self.lookup(table, &Arc::new(index))

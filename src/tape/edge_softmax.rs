@@ -12,6 +12,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// Softmax of `x: [n_edge, heads]` over each destination's in-edges: `[n_edge, heads]`.
+    ///
+    /// Errors: `x` does not have one row per edge, or has no columns.
     pub fn edge_softmax(&self, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
         self.apply(EdgeSoftmax { block: block.clone() }, &[x])
     }

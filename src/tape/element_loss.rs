@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// Binary cross-entropy of `logits: [n, c]`, one prediction an element, summed over elements and multiplied by
+    /// Binary cross-entropy of `logits: [n, c]`, one prediction per element, summed over elements and multiplied by
     /// `factor` (one over the number of targets in the global batch): `[1, 1]`. `targets: [n, c]` are 0 or 1, or
-    /// probabilities between; NaN says that a target is missing, and counts 0. No finite logit makes it overflow.
+    /// probabilities between; a target of NaN is missing, and adds nothing. No finite logit makes the loss overflow.
     ///
     /// Errors: shapes that differ.
     pub fn binary_cross_entropy(&self, logits: Var, targets: Tensor<D>, factor: f64) -> Result<Var> {
@@ -20,7 +20,7 @@ impl<D: Device> Tape<D> {
     }
 
     /// The squared error of `x: [n, c]`, summed over elements and multiplied by `factor`, as in
-    /// [`binary_cross_entropy`](Tape::binary_cross_entropy): `[1, 1]`. A target of NaN is missing, and counts 0.
+    /// [`binary_cross_entropy`](Tape::binary_cross_entropy): `[1, 1]`. A target of NaN is missing, and adds nothing.
     ///
     /// Errors: shapes that differ.
     pub fn squared_error(&self, x: Var, targets: Tensor<D>, factor: f64) -> Result<Var> {

@@ -10,7 +10,7 @@ impl<D: Device> Tape<D> {
     /// `√x`, element by element.
     ///
     /// Below 0 both value and gradient are NaN. At 0 the gradient is infinite, as the slope is, and NaN where `dout`
-    /// is 0: who takes roots of what may be 0 adds something to it.
+    /// is 0: if `x` can be 0, add a small number to it first.
     ///
     /// Errors: the device fails or is out of memory.
     pub fn square_root(&self, x: Var) -> Result<Var> {

@@ -18,6 +18,10 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// Attends over a destination's in-edges: `z: [n_src, heads · dim]`, `a_src, a_dst: [1, heads · dim]` to
     /// `[n_dst, heads · dim]`, 0 for a destination without messages.
+    ///
+    /// Errors: the number of heads is 0 or does not divide the columns of `z`, a dropout probability is not at least 0
+    /// and below 1, `z` does not have one row per source, or `a_src` or `a_dst` one element per column of `z`; more
+    /// than 2^18 heads with dropout.
     pub fn gat(
         &self,
         block: &Arc<Block<D>>,

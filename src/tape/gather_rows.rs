@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// Rows of `table: [n, dim]` by `index` (`[m]`, repeats allowed): `[m, dim]`.
+    ///
+    /// Errors: an index at or above `n`.
     pub fn gather_rows(&self, table: Var, index: D::Buffer<u32>) -> Result<Var> {
         self.apply(GatherRows { index }, &[table])
     }

@@ -17,6 +17,9 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// Attends over a destination's in-edges: `z_src: [n_src, heads · dim]`, `z_dst: [n_dst, heads · dim]`,
     /// `attention: [1, heads · dim]` to `[n_dst, heads · dim]`, 0 for a destination without messages.
+    ///
+    /// Errors: the number of heads is 0 or does not divide the columns of `z_src`, a dropout probability is not at
+    /// least 0 and below 1, or a shape is not as above; more than 2^18 heads with dropout.
     pub fn gatv2(
         &self,
         block: &Arc<Block<D>>,

@@ -1,4 +1,4 @@
-//! What a backward pass finds: the gradients of a tape's leaves.
+//! The result of a backward pass: the gradients of a tape's leaves.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub struct Gradients<D: Storage> {
 }
 
 impl<D: Device> Gradients<D> {
-    /// Gradients of parameters that are on no tape.
+    /// Gradients of parameters, made without a tape.
     pub(crate) fn of_parameters(gradients: impl IntoIterator<Item = (ParameterId, Gradient<D>)>) -> Self {
         let (mut leaves, mut parameters) = (HashMap::new(), HashMap::new());
         for (id, gradient) in gradients {
@@ -26,8 +26,8 @@ impl<D: Device> Gradients<D> {
         Gradients { leaves, parameters }
     }
 
-    /// The gradient of a leaf; `None` if the loss does not depend on it, or does so by a
-    /// [`lookup`](super::Tape::lookup) alone ([`get`](Gradients::get) has it then).
+    /// The gradient of a leaf; `None` if the loss does not depend on it, or if the gradient is row-sparse because the
+    /// leaf is only read by [`lookup`](super::Tape::lookup) and the like ([`get`](Gradients::get) returns it then).
     pub fn of(&self, leaf: Var) -> Option<&Tensor<D>> {
         match self.get(leaf) {
             Some(Gradient::Dense(gradient)) => Some(gradient),
@@ -41,6 +41,8 @@ impl<D: Device> Gradients<D> {
     }
 
     /// The gradient of a leaf as a matrix, whatever form it has; `None` if the loss does not depend on it.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn dense(&self, device: &D, leaf: Var) -> Result<Option<Tensor<D>>> {
         self.get(leaf)
             .map(|gradient| match gradient {
@@ -68,7 +70,9 @@ impl<D: Device> Gradients<D> {
         gradients
     }
 
-    /// Multiplies all gradients by `factor`. Errors: a factor that is not finite, and those of the device.
+    /// Multiplies all gradients by `factor`.
+    ///
+    /// Errors: `factor` is not finite, and those of the device.
     pub fn scale(&mut self, device: &D, factor: f64) -> Result<()> {
         if !factor.is_finite() {
             return Err(Error::invalid("factor", factor, "a finite number"));
@@ -82,8 +86,9 @@ impl<D: Device> Gradients<D> {
         Ok(())
     }
 
-    /// The Euclidean norm of all parameters' gradients together, added up in `f64` in order of their ids. Errors: those
-    /// of the device.
+    /// The Euclidean norm of all parameters' gradients together, added up in `f64` in order of their ids.
+    ///
+    /// Errors: those of the device.
     pub fn norm(&self, device: &D) -> Result<f64> {
         let mut sum = 0.0;
         for (_, gradient) in self.parameters() {
@@ -96,9 +101,11 @@ impl<D: Device> Gradients<D> {
         Ok(sum.sqrt())
     }
 
-    /// Scales all gradients so that their [`norm`](Gradients::norm) is at most `max_norm`, and returns what it was.
-    /// Errors: a `max_norm` that is not a positive number, gradients whose norm is not finite (they are left as they
-    /// are), and those of the device.
+    /// Scales all gradients so that their [`norm`](Gradients::norm) is at most `max_norm`, and returns the norm that
+    /// they had before.
+    ///
+    /// Errors: `max_norm` is not a positive number, the norm is not finite (the gradients are left as they are), and
+    /// those of the device.
     pub fn clip_norm(&mut self, device: &D, max_norm: f64) -> Result<f64> {
         if !(max_norm.is_finite() && max_norm > 0.0) {
             return Err(Error::invalid("max_norm", max_norm, "a positive number"));
@@ -114,8 +121,9 @@ impl<D: Device> Gradients<D> {
     }
 
     /// Adds the parameters' gradients of another backward pass, such as that of the next part of a large batch. Other
-    /// leaves' gradients are left alone. Errors: gradients of one parameter with different shapes, and those of the
-    /// device.
+    /// leaves' gradients are left alone.
+    ///
+    /// Errors: a parameter has gradients of different shapes, and those of the device.
     pub fn accumulate(&mut self, device: &D, other: Self) -> Result<()> {
         let Gradients { mut leaves, parameters } = other;
         let mut parameters: Vec<_> = parameters.into_iter().collect();
@@ -134,7 +142,7 @@ impl<D: Device> Gradients<D> {
 }
 
 impl<D: Device> Gradient<D> {
-    /// The numbers that it holds: all, or those of the rows that are not zero.
+    /// The numbers that it holds: all of them, or those of the rows that are not zero.
     fn values(&self) -> &Tensor<D> {
         match self {
             Gradient::Dense(values) => values,

@@ -8,6 +8,8 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// Products of each row's heads with a vector per head: `x: [n, heads · dim]`, `a: [1, heads · dim]` to
     /// `[n, heads]`.
+    ///
+    /// Errors: `heads` is 0 or does not divide the columns of `x`, or `a` does not have one element per column.
     pub fn head_dot(&self, x: Var, a: Var, heads: usize) -> Result<Var> {
         self.apply(HeadDot { heads }, &[x, a])
     }

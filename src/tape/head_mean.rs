@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The mean over heads: `x: [n, heads · dim]` to `[n, dim]`.
+    ///
+    /// Errors: `heads` is 0 or does not divide the columns of `x`.
     pub fn head_mean(&self, x: Var, heads: usize) -> Result<Var> {
         let [_, cols] = self.shape_of(x)?;
         if heads == 0 || !cols.is_multiple_of(heads) {

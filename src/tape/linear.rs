@@ -10,7 +10,9 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// `f(Σ_i x_i · W_i + b)` for the pairs `(x_i, W_i)` in `terms`: `x_i: [n, k_i]`, `W_i: [k_i, m]`, `bias: [1, m]`.
     ///
-    /// One output is written, whatever the number of terms. Errors: no terms, or shapes that do not fit.
+    /// One output is written, whatever the number of terms.
+    ///
+    /// Errors: `terms` is empty, or shapes do not fit.
     pub fn linear(
         &self,
         terms: &[(Var, Var)],

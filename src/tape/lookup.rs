@@ -10,6 +10,8 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// Rows of `table: [n, dim]` by `index` (`[m]`, repeats allowed): `[m, dim]`. As
     /// [`gather_rows`](Tape::gather_rows), but the gradient of a leaf is a [`RowGradient`].
+    ///
+    /// Errors: an index at or above `n`.
     pub fn lookup(&self, table: Var, index: &Arc<D::Buffer<u32>>) -> Result<Var> {
         self.apply(Lookup { index: index.clone() }, &[table])
     }

@@ -3,6 +3,10 @@
 //! A [`Tape`] records operations in the order in which they are called; [`Tape::backward`] walks back once. Each
 //! operation is one file here, with its forward and backward pass side by side and the formula in its head.
 //!
+//! Every operation also fails if it is given a value of another tape, or if the device fails or is out of memory; the
+//! documentation of each says what else is an error. A GPU reports an index out of range in this call or a later one:
+//! see [`Storage::synchronize`](crate::device::Storage::synchronize).
+//!
 //! ```
 //! use cohop::{device::Cpu, tape::Tape, tensor::Tensor};
 //! # fn main() -> cohop::Result<()> {
@@ -85,7 +89,7 @@ pub use sparse_linear::SparseRows;
 /// A value on a tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Var {
-    /// Which tape: values of one must not be taken for those of another.
+    /// Which tape: values of one must not be mistaken for those of another.
     tape: u64,
     index: usize,
 }
@@ -100,7 +104,7 @@ impl Var {
 pub struct ParameterId(usize);
 
 impl ParameterId {
-    /// The parameter at position `index` of those that belong together, a model's say.
+    /// The parameter at position `index` among those of one model.
     pub fn new(index: usize) -> Self {
         ParameterId(index)
     }
@@ -124,12 +128,17 @@ type Run<D> = (Tensor<D>, Option<Box<dyn Recorded<D>>>);
 /// An operation's forward pass, given its inputs and whether a gradient is needed.
 type Forward<'a, D> = dyn FnOnce(&[&Tensor<D>], bool) -> Result<Run<D>> + 'a;
 
-/// Those who hold other rows of the same batch: what looks across rows asks them.
+/// The processing elements that hold other rows of the same batch. Operations that combine rows, such as batch norm,
+/// add up over all of them.
 pub trait RowPeers<D: Device> {
-    /// Adds up `x` over all, the same bits everywhere. Collective: all call it in the same order.
+    /// Adds up `x` over all processing elements; all get the same bits. Collective: all call it in the same order.
+    ///
+    /// Errors: those of communication and of the device.
     fn sum(&self, device: &D, x: &Tensor<D>) -> Result<Tensor<D>>;
 
-    /// Adds up a number of rows over all. Collective.
+    /// Adds up a number of rows over all processing elements. Collective.
+    ///
+    /// Errors: those of communication.
     fn sum_rows(&self, rows: usize) -> Result<usize>;
 }
 
@@ -171,7 +180,7 @@ impl<D: Device> Tape<D> {
     }
 
     /// The same tape for one of several processing elements, each of which has other rows of one batch: batch norm
-    /// takes the statistics of all.
+    /// takes its statistics over the rows of all.
     pub fn with_peers(mut self, peers: Arc<dyn RowPeers<D>>) -> Self {
         self.peers = Some(peers);
         self
@@ -197,7 +206,7 @@ impl<D: Device> Tape<D> {
         self.push(Node { value, op: None, inputs: Vec::new(), needs_gradient: self.training })
     }
 
-    /// The leaf of a parameter: made by the first call, the same for all later ones.
+    /// The leaf of a parameter: made from `value` by the first call; later calls return the same leaf.
     pub fn parameter(&self, id: ParameterId, value: &Tensor<D>) -> Var {
         if let Some(&var) = self.parameters.borrow().get(&id) {
             return var;
@@ -207,7 +216,7 @@ impl<D: Device> Tape<D> {
         var
     }
 
-    /// Makes `var` stand for a parameter, so that a layer can be differentiated with respect to given leaves.
+    /// Makes `var` the leaf of a parameter, so that a layer can be differentiated with respect to given leaves.
     pub(crate) fn bind_parameter(&self, id: ParameterId, var: Var) {
         self.parameters.borrow_mut().insert(id, var);
     }
@@ -237,7 +246,7 @@ impl<D: Device> Tape<D> {
         Err(Error::invalid("variable", "a value of another tape", "one of the tape that it is used on"))
     }
 
-    /// Statistics that batch norms took on this tape, for their running averages.
+    /// Takes out the statistics that batch norms recorded on this tape, for their running averages.
     pub fn take_statistics(&self) -> Vec<BatchStatistics<D>> {
         self.statistics.take()
     }
@@ -279,7 +288,7 @@ impl<D: Device> Tape<D> {
 
     /// The gradients of the number `loss` (`[1, 1]`) with respect to every leaf that it depends on.
     ///
-    /// Walks back once; values and gradients are freed as soon as nothing before them needs them.
+    /// Walks back once; values and gradients are freed as soon as no earlier operation needs them.
     ///
     /// Errors: a `loss` of another shape or another tape; an operation that returns gradients which do not fit its
     /// inputs.

@@ -7,7 +7,10 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The negative log-likelihood of `labels: [n]` under `logits: [n, n_class]`, summed over rows and multiplied by
-    /// `factor` (one over the global batch size). Rows labelled [`IGNORED`](crate::device::IGNORED) count 0.
+    /// `factor` (one over the global batch size). Rows labelled [`IGNORED`](crate::device::IGNORED) add nothing.
+    ///
+    /// Errors: `labels` does not have one element per row of `logits`, or one that is neither below `n_class` nor
+    /// [`IGNORED`](crate::device::IGNORED).
     pub fn log_softmax_nll(&self, logits: Var, labels: D::Buffer<i32>, factor: f64) -> Result<Var> {
         self.apply(LogSoftmaxNll { labels, factor }, &[logits])
     }

@@ -1,4 +1,4 @@
-//! What an operation is to the tape.
+//! The interface between operations and the tape.
 
 use super::RowGradient;
 use crate::device::Device;
@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 
 /// A differentiable operation: what [`Tape::apply`](super::Tape::apply) runs and records.
 ///
-/// The operations of this crate are all written this way, and so can be those of another:
+/// All operations of this crate are written this way, and those of another crate can be too:
 ///
 /// ```
 /// use cohop::device::{Cpu, Device, Write};
@@ -67,7 +67,9 @@ pub trait Op<D: Device> {
 
     /// The gradient for each input, in their order; `None` where `wanted` is false or the gradient is zero.
     ///
-    /// A gradient has as many columns as its input; it may have fewer rows: the rest is zero. `Errors:` the device's.
+    /// A gradient has as many columns as its input; it may have fewer rows: the rest is zero.
+    ///
+    /// Errors: those of the device.
     fn backward(
         &self,
         device: &D,
@@ -82,11 +84,11 @@ pub struct BackwardStep<'a, D: Device> {
     pub inputs: &'a [&'a Tensor<D>],
     /// The output of the forward pass.
     pub output: &'a Tensor<D>,
-    /// The gradient of the output, of its shape; to be used up.
+    /// The gradient of the output, of the same shape. `backward` may write its own result over it.
     pub gradient: Tensor<D>,
     /// Which inputs' gradients are wanted.
     pub wanted: &'a [bool],
-    /// Takes gradients that are row-sparse, each with the position of its input, which then gets `None` in the result.
+    /// Takes row-sparse gradients, each with the position of its input. The result then has `None` for this input.
     pub rows: &'a mut Vec<(usize, RowGradient<D>)>,
 }
 

@@ -6,7 +6,10 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// The first `rows` rows of `x`: a block's destinations among its sources. No copy in either pass.
+    /// The first `rows` rows of `x`, such as those of a block's destinations among its sources. Neither pass copies
+    /// anything.
+    ///
+    /// Errors: `x` has fewer rows.
     pub fn prefix(&self, x: Var, rows: usize) -> Result<Var> {
         if self.shape_of(x)?[0] == rows {
             return Ok(x);

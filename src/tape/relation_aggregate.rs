@@ -13,13 +13,14 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// The sum over relations of the mean over a destination's in-edges of the relation of `x · W_r`, of the
-    /// destination's own row times `root` and of `bias`; then `activation`. `x: [n_src, k]`,
+    /// `f(x[t] · root + Σ_r mean_s x[s] · W_r + bias)` with the `activation` `f`, where the mean of relation `r` is
+    /// over the destination's in-edges of this relation (0 without any). `x: [n_src, k]`,
     /// `weight: [n_relations · k, n]` (one matrix below the other), `root: [k, n]`, `bias: [1, n]`, out: `[n_dst, n]`.
     ///
-    /// Over a block with estimator weights, each relation's mean is weighted by them. Messages are never written; sums
-    /// or products come first, whichever is cheaper. Errors: a block without edge types or with one at or above
-    /// `n_relations`; shapes that do not fit.
+    /// Over a block with estimator weights, each relation's mean is weighted by them. Messages are never stored; sums
+    /// or products come first, whichever is cheaper.
+    ///
+    /// Errors: a block without edge types or with one at or above `n_relations`; shapes that do not fit.
     pub fn relation_aggregate(
         &self,
         block: &Arc<Block<D>>,

@@ -17,6 +17,9 @@ use crate::tensor::Tensor;
 impl<D: Device> Tape<D> {
     /// A score per edge and head, in the block's order, from `query` at the edge's relation and destination and `key`
     /// at its relation and source (`[n_group, heads]` each): `[n_edge, heads]`.
+    ///
+    /// Errors: a block without edge types or with one at or above `n_relations`; `query` or `key` has fewer rows than
+    /// there are groups, or their numbers of columns differ.
     pub fn relation_scores(
         &self,
         block: &Arc<Block<D>>,
@@ -37,6 +40,9 @@ impl<D: Device> Tape<D> {
 
     /// Sums of messages `z: [n_group, heads · dim]`, one for each relation and source, over a destination's in-edges
     /// with the factors `attention: [n_edge, heads]`: `[n_dst, heads · dim]`.
+    ///
+    /// Errors: a block without edge types or with one at or above `n_relations`; `z` does not have one row per group or
+    /// `attention` one per edge; the number of heads is 0 or does not divide the columns of `z`.
     pub fn relation_attend(
         &self,
         block: &Arc<Block<D>>,

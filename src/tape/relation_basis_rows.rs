@@ -17,8 +17,12 @@ impl<D: Device> Tape<D> {
     /// As [`relation_rows`](Tape::relation_rows), for matrices that are combinations of bases: `coefficients:
     /// [n_relations, n_bases]`, `bases: [n_bases · n_ids, n]` (one below the other), out: `[n_group, n]`.
     ///
-    /// O(n_group · n_bases · n), whatever the number of relations and ids. A leaf's gradient for the bases is a
-    /// [`RowGradient`]. Errors: as for [`relation_lookup`](Tape::relation_lookup).
+    /// O(n_group · n_bases · n), whatever the number of relations and ids. If `bases` is a leaf, its gradient is a
+    /// [`RowGradient`].
+    ///
+    /// Errors: `n_bases` is 0 or does not divide the number of rows of `bases`; a block without edge types or with one
+    /// at or above `n_relations`; a source's id at or above `n_ids`; 2^32 or more rows of `bases`, or groups times
+    /// bases.
     pub fn relation_basis_rows(
         &self,
         block: &Arc<Block<D>>,
@@ -39,8 +43,11 @@ impl<D: Device> Tape<D> {
         self.apply(op, &[coefficients, bases])
     }
 
-    /// The rows that the destinations' global ids name in one combination of bases: `coefficients: [1, n_bases]`,
-    /// `bases` as in [`relation_basis_rows`](Tape::relation_basis_rows), out: `[n_dst, n]`.
+    /// The rows of one combination of bases at the destinations' global ids: `coefficients: [1, n_bases]`, `bases` as
+    /// in [`relation_basis_rows`](Tape::relation_basis_rows), out: `[n_dst, n]`.
+    ///
+    /// Errors: `coefficients` does not have exactly one row; `n_bases` is 0 or does not divide the number of rows of
+    /// `bases`; a source's id at or above `n_ids`; 2^32 or more rows of `bases`, or destinations times bases.
     pub fn basis_rows(&self, block: &Arc<Block<D>>, coefficients: Var, bases: Var) -> Result<Var> {
         let ([n, n_bases], [n_rows, _]) = (self.shape_of(coefficients)?, self.shape_of(bases)?);
         if n != 1 || n_bases == 0 || !n_rows.is_multiple_of(n_bases) {
@@ -58,7 +65,7 @@ impl<D: Device> Tape<D> {
 struct RelationBasisRows {
     n_bases: usize,
     n_ids: usize,
-    /// `[n_relations + 1]`: groups of each relation.
+    /// `[n_relations + 1]`: where each relation's groups begin.
     offsets: Vec<u32>,
     /// `[n_group]`: the vertex of each group.
     ids: Vec<u32>,
@@ -81,7 +88,7 @@ impl RelationBasisRows {
         relations.flat_map(|(ends, row)| std::iter::repeat_n(row[b], (ends[1] - ends[0]) as usize)).collect()
     }
 
-    /// Each group's rows of the bases: `[n_group + 1]` and `[n_group · n_bases]`.
+    /// Each group's rows of the bases, as offsets `[n_group + 1]` and indices `[n_group · n_bases]`.
     fn pattern<D: Device>(&self, device: &D) -> Result<(D::Buffer<u32>, D::Buffer<u32>)> {
         let (n_bases, n_ids) = (self.n_bases as u32, self.n_ids as u32);
         let indptr: Vec<u32> = (0..=self.ids.len() as u32).map(|g| g * n_bases).collect();
@@ -90,7 +97,7 @@ impl RelationBasisRows {
         Ok((device.upload(&indptr)?, device.upload(&indices)?))
     }
 
-    /// The different vertices, ascending, and the groups of each.
+    /// The different vertices, ascending, and the groups of each, as offsets and indices.
     fn by_vertex(&self) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
         let mut order: Vec<u32> = (0..self.ids.len() as u32).collect();
         order.sort_by_key(|&g| self.ids[g as usize]);

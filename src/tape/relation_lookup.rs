@@ -11,17 +11,21 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// As [`relation_aggregate`](Tape::relation_aggregate) over one-hot rows: the row of `W_r` that the source's global
-    /// id names is the message. `weight: [n_relations · n_ids, n]`, one table below the other; out: `[n_dst, n]`.
+    /// As [`relation_aggregate`](Tape::relation_aggregate) over one-hot rows: the message is the row of `W_r` at the
+    /// source's global id. `weight: [n_relations · n_ids, n]`, one table below the other; out: `[n_dst, n]`.
     ///
-    /// A leaf's gradient is a [`RowGradient`]. Errors: a source's id at or above `n_ids`, more than 2³² rows of
-    /// `weight`, a block without edge types.
+    /// If `weight` is a leaf, its gradient is a [`RowGradient`].
+    ///
+    /// Errors: a block without edge types or with one at or above `n_relations`; a source's id at or above `n_ids`;
+    /// 2^32 or more rows of `weight`.
     pub fn relation_lookup(&self, block: &Arc<Block<D>>, n_relations: usize, weight: Var) -> Result<Var> {
         self.apply(RelationLookup { block: block.clone(), n_relations }, &[weight])
     }
 
-    /// As [`relation_transform`](Tape::relation_transform) over one-hot rows: the rows of `weight` that the relations
-    /// and the vertices' global ids name, `[n_group, n]`.
+    /// As [`relation_transform`](Tape::relation_transform) over one-hot rows: each group's row of `W_r` at the vertex's
+    /// global id, `[n_group, n]`. `weight` as in [`relation_lookup`](Tape::relation_lookup).
+    ///
+    /// Errors: those of [`relation_lookup`](Tape::relation_lookup).
     pub fn relation_rows(
         &self,
         block: &Arc<Block<D>>,

@@ -12,9 +12,11 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// Rows of `x: [n_src, k]` times the matrix of a relation, once for every pair of a relation and a vertex that an
-    /// edge of it touches: sources ([`Direction::Backward`]) or destinations ([`Direction::Forward`]), in the order of
-    /// the block's groups. `weight: [n_relations · k, n]`, out: `[n_group, n]`.
+    /// `x[v] · W_r` for every pair of a relation `r` and a vertex `v` that is a source ([`Direction::Backward`]) or a
+    /// destination ([`Direction::Forward`]) of an edge of this relation, in the order of the block's groups.
+    /// `x: [n_src, k]`, `weight: [n_relations · k, n]`, out: `[n_group, n]`.
+    ///
+    /// Errors: a block without edge types or with one at or above `n_relations`; `weight` of another shape.
     pub fn relation_transform(
         &self,
         block: &Arc<Block<D>>,

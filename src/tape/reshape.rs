@@ -6,7 +6,9 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
-    /// The elements of `x`, row after row, as `[rows, cols]`. No copy in either pass.
+    /// The elements of `x`, row after row, as `[rows, cols]`. Neither pass copies anything.
+    ///
+    /// Errors: `rows * cols` is not the number of elements.
     pub fn reshape(&self, x: Var, rows: usize, cols: usize) -> Result<Var> {
         self.apply(Reshape { rows, cols }, &[x])
     }

@@ -20,9 +20,10 @@ impl<D: Storage> std::fmt::Debug for RowGradient<D> {
 
 impl<D: Device> RowGradient<D> {
     /// `Σ values[i, :]` in row `index[i]`, of `n_rows` rows. Repeated rows are merged, their values added in order of
-    /// `i` by one gather: the same result each time. O(n log n) for `n` rows; none if `index` ascends strictly.
+    /// `i`: the same result each time. O(n log n) for `n` rows; O(n), without a copy of `values`, if `index` ascends
+    /// strictly.
     ///
-    /// Errors: lengths that differ, an index at or above `n_rows`.
+    /// Errors: `index` does not have one element per row of `values`, or one that is not below `n_rows`.
     pub fn new(device: &D, n_rows: usize, index: &[u32], values: Tensor<D>) -> Result<Self> {
         check_length("index", index.len(), values.rows())?;
         if let Some(position) = index.iter().position(|&i| i as usize >= n_rows) {
@@ -88,7 +89,9 @@ impl<D: Device> RowGradient<D> {
         &mut self.values
     }
 
-    /// The whole matrix. Errors: those of the device.
+    /// The whole matrix.
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn to_dense(&self, device: &D) -> Result<Tensor<D>> {
         let mut dense = Tensor::allocate(device, self.n_rows, self.values.cols())?;
         device.fill(D::Scalar::from_f64(0.0), dense.make_mut(device)?.data)?;

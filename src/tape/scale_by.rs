@@ -7,6 +7,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// `(1 + epsilon) · x`; `epsilon: [1, 1]` (GIN's weight of the vertex itself).
+    ///
+    /// Errors: `epsilon` is not `[1, 1]`.
     pub fn scale_by_one_plus(&self, x: Var, epsilon: Var) -> Result<Var> {
         self.apply(ScaleByOnePlus, &[x, epsilon])
     }

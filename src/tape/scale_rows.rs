@@ -10,7 +10,10 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// The destinations' own part of an [`Aggregate::MeanWithSelf`] or [`Aggregate::Symmetric`] aggregation of
-    /// `x: [n_src, dim]`: `[n_dst, dim]`. An error for aggregations that have none.
+    /// `x: [n_src, dim]`: `[n_dst, dim]`.
+    ///
+    /// Errors: another aggregation, [`Aggregate::Symmetric`] over a block without degrees, or fewer rows of `x` than
+    /// destinations.
     pub fn own_part(&self, block: &Arc<Block<D>>, x: Var, aggregate: Aggregate) -> Result<Var> {
         let x = self.prefix(x, block.n_dst())?;
         self.apply(OwnPart { block: block.clone(), aggregate }, &[x])

@@ -24,7 +24,10 @@ impl<D: Storage> Clone for SparseRows<D> {
 
 impl<D: Device> SparseRows<D> {
     /// Rows from a pattern (`n_rows` vertices, `n_cols` features), its values and the names of its entries, `[n_entry]`
-    /// each. An entry's name (its position in the data set, say) decides over its fate in a dropout.
+    /// each. Whether [`Tape::sparse_dropout`] drops an entry depends on its name, for example its position in the data
+    /// set, and not on its place among these rows.
+    ///
+    /// Errors: `values` or `names` does not have one element per entry.
     pub fn new(pattern: Pattern<D>, values: D::Buffer<D::Scalar>, names: D::Buffer<u32>) -> Result<Self> {
         let n = pattern.n_edge();
         check_length("values", D::len(&values), n)?;
@@ -42,6 +45,8 @@ impl<D: Device> SparseRows<D> {
     }
 
     /// Moves rows that were made on the host to `device` (on the CPU: the same memory).
+    ///
+    /// Errors: the device fails or is out of memory.
     pub fn from_host(device: &D, host: SparseRows<crate::device::Cpu<D::Scalar>>) -> Result<Self> {
         let n = host.pattern.n_edge();
         let csr = host.pattern.csr();
@@ -74,11 +79,15 @@ impl<D: Device> SparseRows<D> {
 
 impl<D: Device> Tape<D> {
     /// `x · weight` for sparse `x: [n, k]` and `weight: [k, m]`: `[n, m]`. O(entries · m).
+    ///
+    /// Errors: `weight` does not have one row per column of `x`.
     pub fn sparse_linear(&self, x: &SparseRows<D>, weight: Var) -> Result<Var> {
         self.apply(SparseLinear { x: x.clone() }, &[weight])
     }
 
     /// [`dropout`](Tape::dropout) of sparse rows: drops stored entries, by their names.
+    ///
+    /// Errors: `p` is not at least 0 and below 1.
     pub fn sparse_dropout(&self, x: &SparseRows<D>, p: f64) -> Result<SparseRows<D>> {
         let Some(stream) = self.next_dropout(p)? else { return Ok(x.clone()) };
         let device = self.device();

@@ -33,7 +33,7 @@ pub(super) fn cases<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
     ]
 }
 
-/// Of any numbers, and of positive ones away from 0.
+/// Checks `f` of two matrices: one of any numbers, and one of positive numbers away from 0.
 fn of_two<D: Device<Scalar = f64>>(
     device: &D,
     s: Shape,
@@ -52,7 +52,7 @@ fn columns<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<R
     })
 }
 
-/// Targets of 0, 1 and between, of which some are missing.
+/// Targets of 0, 1 and between, some of them missing.
 fn targets<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Tensor<D>> {
     let target = |i: u64| [0.0, 1.0, 0.25, f64::NAN][rng::bounded(seed, 7, i, 4) as usize];
     let values: Vec<f64> = (0..(s.n_src * s.dim) as u64).map(target).collect();
@@ -97,7 +97,7 @@ fn aggregate_edges<D: Device<Scalar = f64>>(
     })
 }
 
-/// A block of an edge table with as many rows as edges, some of which are read twice.
+/// Checks lookups in an edge table with as many rows as the block has edges, some of which are read more than once.
 fn edge_lookup<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Report> {
     let block = random_block(device, s, seed)?;
     let (indptr, indices) = (device.download(block.csr().indptr)?, device.download(block.csr().indices)?);

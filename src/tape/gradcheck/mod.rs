@@ -1,7 +1,7 @@
 //! Numerical checks of gradients in f64: central differences against the tape, with a random cotangent.
 //!
-//! A plain sum as the loss would hide errors (the gradient of a softmax under a sum is zero whatever its code says), so
-//! the loss is `⟨f(inputs), c⟩` with normal `c`.
+//! A plain sum as the loss would hide errors (the sum of a softmax is constant, so its gradient is zero), so the loss
+//! is `⟨f(inputs), c⟩` with normal `c`.
 //!
 //! ```
 //! use cohop::{device::{Activation, Cpu}, tape::gradcheck, tensor::Tensor};
@@ -28,7 +28,7 @@ use crate::tensor::Tensor;
 
 pub use operations::operations;
 
-/// The largest relative error with which a gradient passes.
+/// The largest relative error at which a gradient passes.
 pub const TOLERANCE: f64 = 1e-6;
 
 /// Outcome of a check.
@@ -46,7 +46,7 @@ impl Report {
         self.max_relative_error <= TOLERANCE
     }
 
-    /// Takes in another report.
+    /// Includes another report in this one.
     pub fn merge(&mut self, other: Report) {
         self.derivatives += other.derivatives;
         self.max_relative_error = self.max_relative_error.max(other.max_relative_error);
@@ -57,7 +57,10 @@ impl Report {
 ///
 /// `f` is called with a fresh training tape and one leaf per input; it must be deterministic (dropout is: the tape's
 /// seed is fixed). The difference step starts at 10⁻⁴; an element that disagrees is tried again with smaller steps,
-/// since a step may cross a kink (ReLU, maximum): a wrong derivative disagrees at every step.
+/// since a step may cross a kink (ReLU, maximum): a wrong derivative disagrees at every step. Panics if `f` returns a
+/// value of another tape.
+///
+/// Errors: those of `f` and of the backward pass.
 pub fn check<D: Device<Scalar = f64>>(
     device: &D,
     inputs: &[Tensor<D>],
@@ -129,7 +132,7 @@ fn check_erased<D: Device<Scalar = f64>>(
 pub struct Case<D> {
     /// The operation or layer.
     pub name: &'static str,
-    /// Runs the check for shapes and values drawn from a seed.
+    /// Runs the check for a shape, with values drawn from a seed.
     pub run: fn(&D, Shape, u64) -> Result<Report>,
 }
 
@@ -158,6 +161,8 @@ pub const SHAPES: [Shape; 6] = [
 
 impl<D: Device<Scalar = f64>> Case<D> {
     /// Runs the case on all [`SHAPES`].
+    ///
+    /// Errors: those of the operation or layer.
     pub fn run_all(&self, device: &D, seed: u64) -> Result<Report> {
         let mut report = Report::default();
         for (i, &shape) in SHAPES.iter().enumerate() {
@@ -168,12 +173,17 @@ impl<D: Device<Scalar = f64>> Case<D> {
 }
 
 /// A matrix of standard normal values.
+///
+/// Errors: the device fails or is out of memory.
 pub fn random<D: Device<Scalar = f64>>(device: &D, rows: usize, cols: usize, seed: u64) -> Result<Tensor<D>> {
     let values: Vec<f64> = (0..rows * cols).map(|i| rng::normal(seed, 1, i as u64)).collect();
     Tensor::from_slice(device, rows, cols, &values)
 }
 
-/// A random block of the given shape, with in-degrees in a larger graph for symmetric normalisation.
+/// A random block of the given shape, with in-degrees in a larger graph for symmetric normalisation. Panics if the
+/// shape has edges but no destinations or no sources.
+///
+/// Errors: the shape has fewer sources than destinations, or the device fails.
 pub fn random_block<D: Device<Scalar = f64>>(device: &D, shape: Shape, seed: u64) -> Result<Arc<Block<D>>> {
     let mut edges: Vec<(u32, u32)> = (0..shape.n_edge as u64)
         .map(|e| {
@@ -200,7 +210,9 @@ pub fn random_block<D: Device<Scalar = f64>>(device: &D, shape: Shape, seed: u64
 }
 
 /// A random block of the given shape whose edges have relations below `n_relations`, of which relation 1 (if there is
-/// one) has no edges.
+/// one) has no edges. Panics as [`random_block`] does, and for edges if `n_relations` is 0.
+///
+/// Errors: those of [`random_block`].
 pub fn random_typed_block<D: Device<Scalar = f64>>(
     device: &D,
     shape: Shape,

@@ -184,7 +184,7 @@ fn lookup<D: Device<Scalar = f64>>(device: &D, s: Shape, seed: u64) -> Result<Re
     let m = (n / 2).min(s.n_src);
     let (half, index) = (Arc::new(device.upload(&index[..m])?), Arc::new(device.upload(&index)?));
     let inputs = [random(device, s.n_src, s.dim, seed)?, random(device, s.n_src, s.dim, seed + 1)?];
-    // Of a leaf twice, of a leaf that is used densely as well, and of what is no leaf: all ways of adding up.
+    // A leaf that is read twice, one that is also used densely, and a table that is no leaf: all ways of adding up.
     check(device, &inputs, seed, |tape, v| {
         let rows = |table, index| tape.prefix(tape.lookup(table, index)?, m);
         let of_leaf = tape.add(rows(v[0], &half)?, rows(v[0], &index)?)?;
