@@ -20,7 +20,7 @@ pub enum LaborIterations {
     Converged,
 }
 
-/// A sampling method (DESIGN §6 has the mathematics).
+/// A sampling method. `src/device/cpu/sample/naive.rs` has the plainest form of each.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
