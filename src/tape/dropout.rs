@@ -22,7 +22,7 @@ impl<D: Device> Tape<D> {
         self.apply(Dropout { p, seed: self.seed, stream, block: block.cloned() }, &[x])
     }
 
-    /// The number of this dropout on the tape, or `None` if it is the identity.
+    /// The random stream of the tape's next dropout, or `None` if it is the identity; it is counted in either case.
     pub(super) fn next_dropout(&self, p: f64) -> Result<Option<u64>> {
         if !(0.0..1.0).contains(&p) {
             return Err(Error::invalid("p", p, "a dropout probability of at least 0 and below 1"));

@@ -41,7 +41,7 @@ impl<D: Device> Tape<D> {
 struct RelationAggregate<D: Device> {
     block: Arc<Block<D>>,
     n_relations: usize,
-    /// Whether there is an input number 2, and then one of the bias.
+    /// Whether input 2 is the root. The bias, if there is one, is the last input.
     has_root: bool,
     has_bias: bool,
     activation: Option<Activation>,

@@ -31,7 +31,7 @@ impl<D: Device> Tape<D> {
     }
 }
 
-/// A block of one edge from its vertex to each group, of the group's relation.
+/// The edges of a block whose destinations are the groups: each has one in-edge, from its vertex, of its relation.
 fn one_edge_a_group<D: Device>(
     device: &D,
     block: &Block<D>,
