@@ -4,28 +4,28 @@
 //! by one from source `t` itself if [`AttentionSpec::self_loop`] is set. `LR` is LeakyReLU with slope
 //! [`AttentionSpec::slope`]. Vectors over heads are head-major: column `h · dim + d`.
 //!
-//! For each message and head there is a score; `α` is its softmax over the row's messages, and with dropout the
-//! message counts `α̃ = α · keep / (1 − p)`:
+//! For each message and head there is a score; `α` is its softmax over the row's messages, and with dropout the message
+//! has the weight `α̃ = α · keep / (1 − p)`:
 //!
 //! `out[t, h, :] = Σ α̃[s → t, h] · z[s, h, :]`
 //!
-//! The forward passes keep two numbers a row and head: `max`, the largest score, and `sum = Σ exp(score − max)`. The
-//! backward passes compute the scores again. No pass needs `[n_edge, heads, dim]` scalars. Rows without messages give 0
-//! in `out`, `max` and `sum`, and no gradient.
+//! The forward passes keep two numbers per row and head: `max`, the largest score, and `sum = Σ exp(score − max)`. The
+//! backward passes compute the scores again. No pass needs memory for `[n_edge, heads, dim]` scalars. Rows without
+//! messages give 0 in `out`, `max` and `sum`, and no gradient.
 
 use crate::device::{
     Csr, Matrix, MatrixMut, Storage, Write, check_matrix, check_matrix_mut, check_no_edge, check_same_shape,
 };
 use crate::error::{Error, Result, check_length};
 
-/// What the fused kernels have in common.
+/// Parameters that the fused kernels have in common.
 pub struct AttentionSpec<'a, D: Storage> {
-    /// Number of heads; divides the columns of `z`.
+    /// Number of heads: at least 1, and a divisor of the columns of `z`.
     pub heads: usize,
     /// LeakyReLU's slope on the negative side.
     pub slope: f64,
     /// Whether each destination `t` gets one more message, from source `t`; then there are at least as many sources as
-    /// destinations. An entry `t → t` that the pattern has counts besides.
+    /// destinations. An entry `t → t` of the pattern is a message of its own.
     pub self_loop: bool,
     /// Dropout of the attention.
     pub dropout: Option<AttentionDropout<'a, D>>,
@@ -42,17 +42,17 @@ impl<D: Storage> Copy for AttentionSpec<'_, D> {}
 ///
 /// Head `h` of the message from vertex `s` to vertex `t` is kept iff word `h mod 4` of
 /// `Philox(counter = [s, t, low(stream), high(stream) + 2^16 · ⌊h / 4⌋], key = [low(seed), high(seed)])` is at least
-/// `⌊p · 2^32⌋`, with the vertices' ids in the whole graph: a message's fate does not depend on where in a batch, or on
-/// which processing element, it stands. Parallel edges share their fate, and a vertex's own edge shares it with the
-/// added self-loop. `high(stream) < 2^16` and `heads ≤ 2^18` keep heads apart.
+/// `⌊p · 2^32⌋`, with the vertices' ids in the whole graph: whether a message is kept does not depend on its place in
+/// the batch or on the processing element that computes it. Parallel edges are kept or dropped together, and so are a
+/// vertex's own edge and the added self-loop. With `high(stream) < 2^16` and `heads ≤ 2^18` no two heads share a word.
 pub struct AttentionDropout<'a, D: Storage> {
     /// `0 ≤ p < 1`
     pub p: f64,
     /// Philox key.
     pub seed: u64,
-    /// Which dropout of the seed this is.
+    /// Tells apart the dropouts that share a seed.
     pub stream: u64,
-    /// `[n_src]`: ids of the sources, of which the first are the destinations.
+    /// `[n_src]`: ids of the sources, the first of which are the destinations.
     pub vertices: D::View<'a, u32>,
 }
 
@@ -89,8 +89,8 @@ pub struct GatGradients<'a, D: Storage> {
     pub dscore_src: D::ViewMut<'a, D::Scalar>,
     /// `[n_dst, heads]`: the self-loop's part of the gradient of `score_dst`; 0 without self-loops.
     pub dscore_dst_own: D::ViewMut<'a, D::Scalar>,
-    /// `[n_edge, heads]`: the gradient of `score_src[s] + score_dst[t]` by entry of the *transpose*, whose sum over
-    /// the entries of a destination is the rest of the gradient of `score_dst`.
+    /// `[n_edge, heads]`: the gradient of `score_src[s] + score_dst[t]`, in the order of the *transpose*'s entries. Its
+    /// sum over the entries of a destination is the rest of the gradient of `score_dst`.
     pub dscore_edge: D::ViewMut<'a, D::Scalar>,
 }
 
@@ -117,6 +117,10 @@ pub trait Attention: Storage {
     /// is their maximum.
     ///
     /// `indptr: [n_dst + 1]`, `x, out: [n_edge, heads]`.
+    ///
+    /// Errors: `heads` is 0, `indptr` is empty, `x` or `out` does not have `n_edge * heads` elements, or the device
+    /// fails. A GPU takes `n_edge` from the length of `x`; an offset beyond it is
+    /// [`IndexOutOfRange`](crate::Error::IndexOutOfRange) there.
     fn edge_softmax(
         &self,
         indptr: Self::View<'_, u32>,
@@ -127,6 +131,8 @@ pub trait Attention: Storage {
 
     /// `dx[e, h] = y[e, h] · (dout[e, h] − Σ_{e'} y[e', h] · dout[e', h])` from the *output* `y` of
     /// [`edge_softmax`](Attention::edge_softmax); all `[n_edge, heads]`.
+    ///
+    /// Errors: as [`edge_softmax`](Attention::edge_softmax), for `y`, `dout` and `dx`.
     fn edge_softmax_backward(
         &self,
         indptr: Self::View<'_, u32>,
@@ -137,6 +143,9 @@ pub trait Attention: Storage {
     ) -> Result<()>;
 
     /// `out[i, h] = ⟨x[i, h, :], a[h, :]⟩`; `x: [n, heads · dim]`, `a: [heads · dim]`, `out: [n, heads]`.
+    ///
+    /// Errors: `heads` is 0 or does not divide `x.cols`, `a` does not have `x.cols` elements, `out` does not have
+    /// `x.rows * heads`, or the device fails.
     fn head_dot(
         &self,
         x: Matrix<'_, Self>,
@@ -146,6 +155,9 @@ pub trait Attention: Storage {
     ) -> Result<()>;
 
     /// `dx[i, h, :] (= | +=) dout[i, h] · a[h, :]`; `dout: [n, heads]`, `a: [heads · dim]`, `dx: [n, heads · dim]`.
+    ///
+    /// Errors: `heads` is 0 or does not divide `dx.cols`, `a` does not have `dx.cols` elements, `dout` does not have
+    /// `dx.rows * heads`, or the device fails.
     fn head_dot_backward_input(
         &self,
         a: Self::View<'_, Self::Scalar>,
@@ -156,6 +168,9 @@ pub trait Attention: Storage {
     ) -> Result<()>;
 
     /// `da[h, :] = Σ_i dout[i, h] · x[i, h, :]`; shapes as in [`head_dot`](Attention::head_dot).
+    ///
+    /// Errors: `heads` is 0 or does not divide `x.cols`, `da` does not have `x.cols` elements, `dout` does not have
+    /// `x.rows * heads`, or the device fails.
     fn head_dot_backward_vector(
         &self,
         x: Matrix<'_, Self>,
@@ -168,6 +183,9 @@ pub trait Attention: Storage {
     ///
     /// `z: [n_src, heads · dim]`, `score_src: [n_src, heads]`, `score_dst, max, sum: [n_dst, heads]`,
     /// `out: [n_dst, heads · dim]`. `a.edge` must be absent. Reads `n_edge · heads · (dim + 1)` scalars.
+    ///
+    /// Errors: `a.edge` is present, a field of `spec` has a value that its documentation does not allow, an array has
+    /// another shape than stated above, or the device fails.
     #[allow(clippy::too_many_arguments)]
     fn gat(
         &self,
@@ -186,6 +204,9 @@ pub trait Attention: Storage {
     /// `g[s → t, h] = (α̃ · ⟨dout[t, h, :], z[s, h, :]⟩ − α · δ[t, h]) · LR'`:
     ///
     /// `dz[s] = Σ_t α̃ · dout[t]`, `dscore_src[s] = Σ_t g`, `dscore_edge = g`.
+    ///
+    /// Errors: `transpose.edge` is absent, a field of `spec` has a value that its documentation does not allow, an
+    /// array of `saved` or `gradients` does not have its shape, or the device fails.
     fn gat_backward(
         &self,
         transpose: Csr<'_, Self>,
@@ -197,6 +218,9 @@ pub trait Attention: Storage {
     /// GATv2: the score of a message is `⟨attention[h, :], LR(z_src[s, h, :] + z_dst[t, h, :])⟩`.
     ///
     /// `out: [n_dst, heads · dim]`, `max, sum: [n_dst, heads]`. `a.edge` must be absent.
+    ///
+    /// Errors: `a.edge` is present, a field of `spec` has a value that its documentation does not allow, an array of
+    /// `operands`, `out`, `max` or `sum` does not have its shape, or the device fails.
     fn gatv2(
         &self,
         a: Csr<'_, Self>,
@@ -215,6 +239,9 @@ pub trait Attention: Storage {
     /// attention vector's gradient; both `[n_dst, heads · dim]`. `messages: [n_message, 2 · heads]` gets `α̃` and then
     /// `g` of each message, which [`gatv2_backward_sources`](Attention::gatv2_backward_sources) needs: first those of
     /// the `n_edge` entries, then those of the `n_dst` self-loops, if there are any.
+    ///
+    /// Errors: `a.edge` is present, a field of `spec` has a value that its documentation does not allow, an array does
+    /// not have its shape (`dout: [n_dst, heads · dim]`, the others as above), or the device fails.
     #[allow(clippy::too_many_arguments)]
     fn gatv2_backward_destinations(
         &self,
@@ -231,6 +258,10 @@ pub trait Attention: Storage {
 
     /// The sources' half: `dz_src[s] = Σ_t (α̃ · dout[t] + g · attention ⊙ LR'(u))` over the *transpose*, whose `edge`
     /// must be present; `dz_src: [n_src, heads · dim]`.
+    ///
+    /// Errors: `transpose.edge` is absent, a field of `spec` has a value that its documentation does not allow, an
+    /// array does not have its shape (`messages` as
+    /// [`gatv2_backward_destinations`](Attention::gatv2_backward_destinations) left them), or the device fails.
     fn gatv2_backward_sources(
         &self,
         transpose: Csr<'_, Self>,
@@ -255,7 +286,8 @@ fn head_dim(heads: usize, cols: usize) -> Result<usize> {
     Ok(cols / heads)
 }
 
-/// Of a matrix with heads, the vector per head, and a number per row and head.
+/// `Ok` if `heads` divides the columns of a `[rows, cols]` matrix, and there are a vector per head and a number per row
+/// and head.
 fn check_head_dot(
     [rows, cols]: [usize; 2],
     heads: usize,
@@ -300,7 +332,7 @@ pub(crate) fn check_dot_vector<D: Storage>(
     check_head_dot(x.shape(), heads, ("da", D::view_mut_len(da)), ("dout", D::view_len(dout)))
 }
 
-/// The same for [`Attention::gat`], but for the pattern.
+/// The same for [`Attention::gat`], except for the pattern.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn check_gat<D: Storage>(
     a: &Csr<'_, D>,
@@ -360,7 +392,7 @@ pub(crate) fn check_gat_backward<D: Storage>(
     Ok(())
 }
 
-/// The same for [`Attention::gatv2`], but for the pattern.
+/// The same for [`Attention::gatv2`], except for the pattern.
 pub(crate) fn check_gatv2<D: Storage>(
     a: &Csr<'_, D>,
     spec: &AttentionSpec<'_, D>,
@@ -425,7 +457,7 @@ pub(crate) fn check_gatv2_sources<D: Storage>(
     check_length("messages", D::view_len(messages), n_message(spec, n_edge, n_dst) * 2 * spec.heads)
 }
 
-/// `Ok` if the positions that a transpose has are there.
+/// `Ok` if `a.edge` is present, as a transpose has it.
 fn check_edge<D: Storage>(a: &Csr<'_, D>) -> Result<()> {
     match a.edge {
         Some(_) => Ok(()),

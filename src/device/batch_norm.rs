@@ -1,7 +1,7 @@
 //! Kernel family *batch norm*: statistics over rows, and the normalisation by them.
 //!
-//! Statistics and application are kernels of their own, so that cooperating processing elements can add their
-//! statistics up in between.
+//! Statistics and normalisation are separate kernels, so that cooperating processing elements can add up their
+//! statistics in between.
 
 use crate::device::{Matrix, MatrixMut, Storage};
 use crate::error::{Result, check_length};
@@ -9,6 +9,8 @@ use crate::error::{Result, check_length};
 /// Batch normalisation over rows, per column.
 pub trait BatchNorm: Storage {
     /// `out[j] = Σ_i (x[i, j] − center[j])²`; `center, out: [x.cols]`.
+    ///
+    /// Errors: `center` or `out` does not have `x.cols` elements, or the device fails.
     fn sum_squared_deviation(
         &self,
         x: Matrix<'_, Self>,
@@ -17,6 +19,8 @@ pub trait BatchNorm: Storage {
     ) -> Result<()>;
 
     /// `out[j] = 1 / √(factor · x[j] + epsilon)`; same length.
+    ///
+    /// Errors: `x` and `out` differ in length, or the device fails.
     fn inverse_square_root(
         &self,
         x: Self::View<'_, Self::Scalar>,
@@ -26,6 +30,8 @@ pub trait BatchNorm: Storage {
     ) -> Result<()>;
 
     /// `out[i, j] = (x[i, j] − mean[j]) · inverse_std[j] · gain[j] + bias[j]`; vectors `[x.cols]`.
+    ///
+    /// Errors: `x` and `out` differ in shape, a vector does not have `x.cols` elements, or the device fails.
     #[allow(clippy::too_many_arguments)]
     fn normalize(
         &self,
@@ -37,7 +43,10 @@ pub trait BatchNorm: Storage {
         out: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
-    /// With `x̂ = (x − mean) · inverse_std`: `dgain[j] = Σ_i dout[i, j] · x̂[i, j]` and `dbias[j] = Σ_i dout[i, j]`.
+    /// With `x̂ = (x − mean) · inverse_std`: `dgain[j] = Σ_i dout[i, j] · x̂[i, j]` and `dbias[j] = Σ_i dout[i, j]`;
+    /// vectors `[x.cols]`.
+    ///
+    /// Errors: `x` and `dout` differ in shape, a vector does not have `x.cols` elements, or the device fails.
     fn normalize_backward_parameters(
         &self,
         x: Matrix<'_, Self>,
@@ -51,7 +60,9 @@ pub trait BatchNorm: Storage {
     /// Through the statistics of `n_total` rows, whose sums `dgain` and `dbias` are:
     /// `dx[i, j] = gain[j] · inverse_std[j] · (dout[i, j] − dbias[j] / n_total − x̂[i, j] · dgain[j] / n_total)`.
     ///
-    /// With `n_total = 0` the statistics were constants and the two corrections are absent.
+    /// With `n_total = 0` the statistics were constants, and the two corrections are left out.
+    ///
+    /// Errors: `x`, `dout` and `dx` differ in shape, a vector does not have `x.cols` elements, or the device fails.
     #[allow(clippy::too_many_arguments)]
     fn normalize_backward(
         &self,

@@ -22,7 +22,7 @@ pub enum Activation {
     Elu,
 }
 
-/// A function of one number, as IEEE arithmetic has it at the ends of its domain.
+/// A function of one number, with the results of IEEE arithmetic at and beyond the ends of its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// `√x`; NaN below 0.
@@ -36,6 +36,8 @@ pub enum Function {
 /// Maps over elements, rows and columns.
 pub trait Elementwise: Storage {
     /// `out[i] (= | +=) alpha · x[i]`; same length.
+    ///
+    /// Errors: `x` and `out` differ in length, or the device fails.
     fn scale(
         &self,
         alpha: f64,
@@ -45,6 +47,8 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `out[i] (= | +=) x[i] · y[i]`; same length.
+    ///
+    /// Errors: `x`, `y` and `out` differ in length, or the device fails.
     fn multiply(
         &self,
         x: Self::View<'_, Self::Scalar>,
@@ -55,6 +59,8 @@ pub trait Elementwise: Storage {
 
     /// `out[i] (= | +=) alpha · x[i] / y[i]`; same length. Division by 0 gives what IEEE arithmetic says: an infinity,
     /// or NaN for `0 / 0`.
+    ///
+    /// Errors: `x`, `y` and `out` differ in length, or the device fails.
     fn divide(
         &self,
         alpha: f64,
@@ -65,6 +71,8 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `out[i] = f(x[i])`; same length.
+    ///
+    /// Errors: `x` and `out` differ in length, or the device fails.
     fn map(
         &self,
         function: Function,
@@ -73,6 +81,8 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `out[i, j] = f(out[i, j] + bias[j])` in place; `bias: [out.cols]`, absent: 0; `activation` absent: identity.
+    ///
+    /// Errors: `bias` does not have `out.cols` elements, or the device fails.
     fn add_bias_activate(
         &self,
         bias: Option<Self::View<'_, Self::Scalar>>,
@@ -81,10 +91,14 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `out[j] (= | +=) Σ_i x[i, j]`; `out: [x.cols]`. The gradient of a bias.
+    ///
+    /// Errors: `out` does not have `x.cols` elements, or the device fails.
     fn sum_rows(&self, x: Matrix<'_, Self>, out: Self::ViewMut<'_, Self::Scalar>, write: Write)
     -> Result<()>;
 
     /// `out[0] = Σ_i x[i] · y[i]`, in a fixed order, accumulated in f64; `out: [1]`. Without `y`: the sum of `x`.
+    ///
+    /// Errors: `x` and `y` differ in length, `out` does not have one element, or the device fails.
     fn dot(
         &self,
         x: Self::View<'_, Self::Scalar>,
@@ -93,6 +107,8 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `out[i, j] (= | +=) factor[i] · x[i, j]`; `factor: [x.rows]`, same shapes.
+    ///
+    /// Errors: `x` and `out` differ in shape, `factor` does not have `x.rows` elements, or the device fails.
     fn scale_rows(
         &self,
         factor: Self::View<'_, Self::Scalar>,
@@ -102,6 +118,9 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `out[i, out_column + j] (= | +=) x[i, x_column + j]` for `j < n_columns`: concatenates and splits columns.
+    ///
+    /// Errors: `x` and `out` differ in their numbers of rows, one of them does not have all of these columns, or the
+    /// device fails.
     #[allow(clippy::too_many_arguments)]
     fn copy_columns(
         &self,
@@ -114,6 +133,8 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 
     /// `dx[i] = f'(x[i]) · dx[i]` in place, from the *output* `y = f(x)`; same length.
+    ///
+    /// Errors: `y` and `dx` differ in length, or the device fails.
     fn activate_backward(
         &self,
         activation: Activation,
@@ -128,6 +149,9 @@ pub trait Elementwise: Storage {
     /// `⌊p · 2^32⌋`. With the vertices' ids as `rows` the mask does not depend on where in a batch, or on which
     /// processing element, a vertex stands. The backward pass calls this again on the gradient. `0 ≤ p < 1`;
     /// `rows: [x.rows]`.
+    ///
+    /// Errors: `x` and `out` differ in shape, `rows` does not have `x.rows` elements, `p` is not at least 0 and below
+    /// 1, or the device fails.
     fn dropout(
         &self,
         p: f64,
@@ -139,7 +163,7 @@ pub trait Elementwise: Storage {
     ) -> Result<()>;
 }
 
-/// Columns `column..column + n_columns`; an error if a matrix of `cols` columns has not all of them.
+/// Columns `column..column + n_columns`; an error if a matrix of `cols` columns does not have all of them.
 pub(crate) fn check_columns(
     argument: &'static str,
     column: usize,

@@ -27,9 +27,10 @@ impl<D: Storage, E: Element> Copy for IndexedRows<'_, D, E> {}
 pub trait Gather: Elementwise + Spmm {
     /// `out[i, :] = table[index[i], :]`, widened to the device's scalar.
     ///
-    /// `table: [n_table, dim]` with `dim = out.cols`, `index: [out.rows]`. An index at or above `n_table` is
-    /// [`IndexOutOfRange`](crate::Error::IndexOutOfRange) and leaves `out` unspecified. Reads and writes
-    /// `out.rows * dim` elements.
+    /// `table: [n_table, dim]` with `dim = out.cols`, `index: [out.rows]`. Reads and writes `out.rows * dim` elements.
+    ///
+    /// Errors: `table` or `index` does not have its length, an index is not below `n_table`
+    /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), which leaves `out` unspecified), or the device fails.
     fn gather<E: FeatureElement>(
         &self,
         table: Self::View<'_, E>,
@@ -40,8 +41,11 @@ pub trait Gather: Elementwise + Spmm {
 
     /// `out[i] = index[i]`, for an index of 64 bits that [`gather`](Gather::gather) is to read; same length.
     ///
-    /// An index at or above `limit` is [`IndexOutOfRange`](crate::Error::IndexOutOfRange) and leaves `out` unspecified.
     /// `limit ≤ 2^32`, so that every valid index fits.
+    ///
+    /// Errors: `index` and `out` differ in length, `limit` is above 2^32 ([`TooLarge`](crate::Error::TooLarge)), an
+    /// index is not below `limit` ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), which leaves `out` unspecified),
+    /// or the device fails.
     fn narrow_index(
         &self,
         index: Self::View<'_, u64>,
@@ -51,8 +55,11 @@ pub trait Gather: Elementwise + Spmm {
 
     /// `out[index[i], :] += x[i, :]`; rows of `x` with the same index are added in ascending order of `i`.
     ///
-    /// `index: [x.rows]`. An index at or above `out.rows` is
-    /// [`IndexOutOfRange`](crate::Error::IndexOutOfRange), and then nothing is written.
+    /// `index: [x.rows]`.
+    ///
+    /// Errors: `index` does not have `x.rows` elements, `x` and `out` differ in columns, an index is not below
+    /// `out.rows` ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), and then nothing is written), or the device
+    /// fails.
     fn scatter_add(
         &self,
         x: Matrix<'_, Self>,
@@ -60,22 +67,24 @@ pub trait Gather: Elementwise + Spmm {
         out: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
-    /// Rows gathered and aggregated at once: what a first layer that is linear in the features needs of them.
+    /// Gathers rows and aggregates them at once: what a first layer that is linear in the features needs.
     ///
-    /// For each row `t` of `a`, whose columns are the rows `x` (the first `a.n_rows` are the destinations'):
+    /// For each row `t` of `a`, where column `j` of `a` stands for row `j` of `x` (the first `a.n_rows` are the
+    /// destinations'):
     /// * with `own`: `out[t, :] = own[t] · x[t, :] + Σ_e weight(e) · x[indices[e], :]`, `out: [a.n_rows, dim]`;
     /// * without: `out[t, :] = [x[t, :] | Σ_e weight(e) · x[indices[e], :]]`, `out: [a.n_rows, 2 · dim]`.
     ///
     /// The bits are those of [`gather`](Gather::gather), [`scale_rows`](Elementwise::scale_rows) and
     /// [`spmm`](Spmm::spmm) one after the other, which is what the default does. Devices that override this never write
-    /// the gathered rows, mostly the largest matrix of a minibatch. They read `(n_rows + n_edge) · dim` elements of the
-    /// table where a gather reads `n_cols · dim`: gather first from a table that is slow to read, such as one in host
-    /// memory for a GPU.
+    /// the gathered rows, which are usually the largest matrix of a minibatch. They read `(n_rows + n_edge) · dim`
+    /// elements of the table where a gather reads `n_cols · dim`: if the table is slow to read, such as one in host
+    /// memory for a GPU, gather first.
     ///
     /// `x.index: [a.n_cols]`, `own: [a.n_rows]`; `a.edge` must be absent, and `a.n_rows` at most `a.n_cols`.
     ///
-    /// Errors: shapes that do not fit; an index at or above `n_table` is
-    /// [`IndexOutOfRange`](Error::IndexOutOfRange) and leaves `out` unspecified.
+    /// Errors: `a.edge` is present, `a` has more rows than columns, an array does not have its shape, an index is not
+    /// below `n_table` ([`IndexOutOfRange`](Error::IndexOutOfRange), which leaves `out` unspecified), or the device
+    /// fails.
     fn gather_aggregate<E: FeatureElement>(
         &self,
         x: IndexedRows<'_, Self, E>,
@@ -88,7 +97,7 @@ pub trait Gather: Elementwise + Spmm {
     }
 }
 
-/// [`Gather::gather_aggregate`], one after the other.
+/// [`Gather::gather_aggregate`] by separate kernels, one after the other.
 pub(crate) fn gather_aggregate_apart<D: Gather, E: FeatureElement>(
     device: &D,
     x: IndexedRows<'_, D, E>,

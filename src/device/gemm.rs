@@ -11,6 +11,9 @@ pub trait Gemm: Elementwise {
     ///
     /// With `op(a): [m, k]` and `op(b): [k, n]`, `out: [m, n]`. `k = 0` gives zeros (or leaves `out` with
     /// [`Write::Add`]).
+    ///
+    /// Errors: the shapes of `a`, `b` and `out` do not fit together, cuBLAS cannot be loaded
+    /// ([`Unavailable`](crate::Error::Unavailable)), or the device fails.
     fn gemm(
         &self,
         a: Matrix<'_, Self>,
@@ -23,8 +26,11 @@ pub trait Gemm: Elementwise {
 
     /// `out = f(Σ_i a_i · b_i + bias)` over `terms` `(a_i, b_i)`, of which there is at least one.
     ///
-    /// `a_i: [m, k_i]`, `b_i: [k_i, n]`, `bias: [n]`, `out: [m, n]`; `activation` absent: identity. The same numbers as
-    /// one [`gemm`](Gemm::gemm) a term and [`add_bias_activate`](Elementwise::add_bias_activate) give.
+    /// `a_i: [m, k_i]`, `b_i: [k_i, n]`, `bias: [n]`, `out: [m, n]`; `activation` absent: identity. Gives the same
+    /// numbers as one [`gemm`](Gemm::gemm) per term, followed by [`add_bias_activate`](Elementwise::add_bias_activate).
+    ///
+    /// Errors: `terms` is empty, the shapes of a term and `out` do not fit together, `bias` does not have `n` elements,
+    /// cuBLAS cannot be loaded, or the device fails.
     fn linear(
         &self,
         terms: &[(Matrix<'_, Self>, Matrix<'_, Self>)],
@@ -36,7 +42,7 @@ pub trait Gemm: Elementwise {
     }
 }
 
-/// [`Gemm::linear`], one after the other.
+/// [`Gemm::linear`] by separate kernels, one after the other.
 pub(crate) fn linear_apart<D: Gemm>(
     device: &D,
     terms: &[(Matrix<'_, D>, Matrix<'_, D>)],

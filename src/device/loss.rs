@@ -3,15 +3,15 @@
 use crate::device::{Matrix, MatrixMut, Storage};
 use crate::error::{Result, check_length};
 
-/// The label of a vertex without one: it adds nothing to the loss and gets no gradient.
+/// The label of a vertex that has none: it adds nothing to the loss and gets no gradient.
 pub const IGNORED: i32 = -1;
 
 /// A loss of a prediction `x` and a target `t`, both numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementLoss {
     /// Binary cross-entropy of the logit `x`: `−t · ln σ(x) − (1 − t) · ln(1 − σ(x))` with `σ(x) = 1 / (1 + exp(−x))`,
-    /// calculated as `max(x, 0) − t · x + ln(1 + exp(−|x|))`, which no finite logit makes overflow. `t` is 0 or 1, or a
-    /// probability between. Derivative: `σ(x) − t`.
+    /// calculated as `max(x, 0) − t · x + ln(1 + exp(−|x|))`, which does not overflow for any finite logit. `t` is 0 or
+    /// 1, or a probability between. Derivative: `σ(x) − t`.
     BinaryCrossEntropy,
     /// `(x − t)²`. Derivative: `2 · (x − t)`.
     SquaredError,
@@ -22,8 +22,10 @@ pub trait Loss: Storage {
     /// `loss[i] = lse[i] − logits[i, label[i]]` with `lse[i] = ln Σ_c exp(logits[i, c])`, shifted by the row's maximum;
     /// a label of [`IGNORED`] gives `loss[i] = 0`.
     ///
-    /// `logits: [n, n_class]`, `labels, lse, loss: [n]`. Any other label outside `0..n_class` is
-    /// [`IndexOutOfRange`](crate::Error::IndexOutOfRange).
+    /// `logits: [n, n_class]`, `labels, lse, loss: [n]`.
+    ///
+    /// Errors: an array does not have its length, a label is neither in `0..n_class` nor [`IGNORED`]
+    /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), or the device fails.
     fn log_softmax_nll(
         &self,
         logits: Matrix<'_, Self>,
@@ -34,7 +36,10 @@ pub trait Loss: Storage {
 
     /// `dlogits[i, c] = factor · dloss[0] · (exp(logits[i, c] − lse[i]) − [c = label[i]])`, and 0 for ignored rows.
     ///
-    /// `dloss: [1]`; labels are those of the forward pass.
+    /// `dloss: [1]`, `dlogits: [n, n_class]`; `labels` and `lse` are those of the forward pass.
+    ///
+    /// Errors: `logits` and `dlogits` differ in shape, another array does not have its length, a label is neither in
+    /// `0..n_class` nor [`IGNORED`] ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), or the device fails.
     fn log_softmax_nll_backward(
         &self,
         logits: Matrix<'_, Self>,
@@ -45,7 +50,10 @@ pub trait Loss: Storage {
         dlogits: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
-    /// `loss[i]` of `x[i]` and `target[i]`, and 0 where the target is NaN: missing. All of the same length.
+    /// `loss[i]` is the loss of `x[i]` and `target[i]`, or 0 where the target is NaN, which stands for a missing one.
+    /// All have the same length.
+    ///
+    /// Errors: `x`, `target` and `loss` differ in length, or the device fails.
     fn element_loss(
         &self,
         kind: ElementLoss,
@@ -54,8 +62,10 @@ pub trait Loss: Storage {
         loss: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// `dx[i] = factor · dloss[0] ·` the derivative at `x[i]`, and 0 where the target is NaN. `dloss: [1]`, all others
-    /// of the same length.
+    /// `dx[i]` is `factor · dloss[0]` times the derivative at `x[i]`, or 0 where the target is NaN. `dloss: [1]`; all
+    /// others have the same length.
+    ///
+    /// Errors: `x`, `target` and `dx` differ in length, `dloss` does not have one element, or the device fails.
     fn element_loss_backward(
         &self,
         kind: ElementLoss,

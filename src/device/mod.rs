@@ -2,15 +2,18 @@
 //!
 //! [`Storage`] owns memory; each *kernel family* is a trait of its own ([`Gather`], [`Spmm`], [`Gemm`], …) whose docs
 //! are the contract that every device meets: shapes, what is overwritten (`=`) and what is added to (`+=`), and what
-//! is an error. [`Device`] is their sum, and all that the code above is generic over. [`Cpu`] is the first device.
+//! is an error. [`Device`] is all of them together; the modules above are generic over it. There are two devices:
+//! [`Cpu`] and, with the feature `cuda`, `Cuda`.
 //!
 //! Conventions of all kernels:
-//! * inputs are plain views ([`Storage::View`]: on the CPU a slice), outputs are views too: no kernel allocates,
-//!   except the samplers, which find out the size of their result;
+//! * inputs are plain views ([`Storage::View`]: on the CPU a slice), outputs are views too: no kernel allocates its
+//!   result, except the samplers and [`Relation::group_relations`], which find out its size;
 //! * matrices are dense, row-major, without padding between rows;
 //! * the letters `n_dst, n_src, n_edge, dim, heads` mean the same everywhere;
 //! * sums are taken in a fixed order: the same result on every run and for every number of threads;
-//! * zero rows, zero columns and zero edges are valid everywhere.
+//! * zero rows, zero columns and zero edges are valid everywhere;
+//! * a call returns an error for wrong lengths, shapes and parameters; an index out of range that only the device's
+//!   memory shows may be returned later, see [`Storage::synchronize`].
 
 mod attention;
 mod batch_norm;

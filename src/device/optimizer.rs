@@ -33,12 +33,14 @@ pub struct SgdStep {
     pub weight_decay: f64,
 }
 
-/// Fused optimiser steps. Unless something else is said, all views have the parameter's length.
+/// Fused optimiser steps. Unless stated otherwise, all views have the parameter's length.
 pub trait Optimizer: Storage {
     /// With `g = grad + weight_decay · parameter` (or `grad`, if decoupled, and then
     /// `parameter *= 1 − lr · weight_decay` first):
     /// `m = β₁ m + (1 − β₁) g`, `v = β₂ v + (1 − β₂) g²`,
     /// `parameter −= lr / (1 − β₁^step) · m / (√(v / (1 − β₂^step)) + ε)`.
+    ///
+    /// Errors: the views differ in length, `step.step` is 0, or the device fails.
     fn adam(
         &self,
         step: AdamStep,
@@ -48,11 +50,16 @@ pub trait Optimizer: Storage {
         parameter: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// [`adam`](Optimizer::adam) on some rows of a `[rows, dim]` parameter; the others stay as they are, and so do
-    /// their moments (*lazy* Adam): they cost nothing. The bias is corrected by the number of steps in all.
+    /// [`adam`](Optimizer::adam) on some rows of a `[rows, dim]` parameter; the others and their moments stay as they
+    /// are and cost nothing (*lazy* Adam). The bias is corrected by the total number of steps.
     ///
     /// `index: [n]`, strictly ascending, below `rows`; `grad: [n, dim]`. For a row that is in `index` at every step the
     /// result is that of `adam`, to the bit.
+    ///
+    /// Errors: `index` does not have one element per row of `grad`, `grad` and `parameter` differ in columns, a moment
+    /// does not have the parameter's size, `step.step` is 0, an index is not below `rows`
+    /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), the indices do not ascend strictly, or the device fails. A
+    /// GPU skips rows whose index is wrong; on the CPU nothing is written.
     fn adam_rows(
         &self,
         step: AdamStep,
@@ -64,6 +71,8 @@ pub trait Optimizer: Storage {
     ) -> Result<()>;
 
     /// `velocity = momentum · velocity + grad + weight_decay · parameter`, `parameter −= lr · velocity`.
+    ///
+    /// Errors: the views differ in length, or the device fails.
     fn sgd(
         &self,
         step: SgdStep,
@@ -73,7 +82,7 @@ pub trait Optimizer: Storage {
     ) -> Result<()>;
 }
 
-/// What an Adam step calculates with: computed in f64 and rounded once.
+/// The numbers that an Adam step uses: computed in f64 and rounded once.
 pub(crate) struct AdamConstants<S> {
     pub decay: S,
     pub shrink: S,

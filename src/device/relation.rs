@@ -1,4 +1,4 @@
-//! Kernel family *relation*: aggregation over typed edges, where each relation has a weight matrix of its own.
+//! Kernel family *relation*: aggregation over typed edges, where each relation has its own weight matrix.
 //!
 //! Nothing of `n_edge · dim` scalars is ever written. Edges are grouped by relation and, within a relation, by
 //! destination (and, for the backward pass, by source). A *group* is a row's edges of one relation: relations without
@@ -27,7 +27,7 @@ pub struct RelationGroups<D: Relation> {
     pub(crate) partner: D::Buffer<u32>,
     /// `[n_edge]`: the edge's factor in the mean over its destination's edges of its relation.
     pub(crate) weight: D::Buffer<D::Scalar>,
-    /// The same by row, as the device wants it.
+    /// The same edges by row, in the form that the device needs.
     pub by_row: D::GroupsByRow,
 }
 
@@ -87,8 +87,8 @@ pub enum Order {
     TransformFirst,
 }
 
-/// Costs in multiply-adds of a dense product, fitted to `benches/relation.rs`: of adding up one scalar of an edge's
-/// row, and of moving one scalar of a group's row between memory and a tile.
+/// Costs in multiply-adds of a dense product, fitted to `benches/relation.rs`: adding up one scalar of an edge's row,
+/// and moving one scalar of a group's row between memory and a tile.
 const EDGE_COST: f64 = 3.0;
 const GROUP_COST: f64 = 12.0;
 
@@ -129,14 +129,18 @@ impl<D: Relation> RelationEdges<D> {
 
 /// Aggregation over typed edges.
 pub trait Relation: Storage {
-    /// Groups and edges by row, for devices that write a row once, when all that it gets is known; `()` on others.
+    /// Groups and edges by row, for devices that write each row of the output once, after all of its terms are known;
+    /// `()` on others.
     type GroupsByRow: Debug + Send + Sync;
 
     /// Groups the edges of a block `a` (rows: destinations) by relation; `edge_type: [n_edge]`.
     ///
     /// An edge's factor is one over the number of edges of its group or, with estimator weights (`weight: [n_edge]`),
     /// its weight over the sum of its group's. Counting sorts, O(n_edge + n_rows + n_cols + n_relations). `a.edge` must
-    /// be absent. A relation at or above `n_relations` is [`IndexOutOfRange`](crate::Error::IndexOutOfRange).
+    /// be absent.
+    ///
+    /// Errors: `a.edge` is present, `edge_type` or `weight` does not have one element per edge, a relation is not below
+    /// `n_relations` ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), or the device fails.
     fn group_relations(
         &self,
         a: Csr<'_, Self>,
@@ -153,8 +157,10 @@ pub trait Relation: Storage {
     ///
     /// `weight: [n_relations, k, n]`. Sums are taken in a fixed order; both orders of operations give the same up to
     /// rounding. A row without edges gets 0 (or stays, with [`Write::Add`]). The CPU needs memory for one tile of rows
-    /// a thread, and with [`Order::TransformFirst`] for one relation's distinct inputs, transformed; a GPU for all
-    /// groups' rows.
+    /// per thread, and with [`Order::TransformFirst`] for one relation's distinct inputs, transformed; a GPU needs
+    /// memory for the rows of all groups.
+    ///
+    /// Errors: `x`, `out` or `weight` does not have its shape, or the device fails.
     #[allow(clippy::too_many_arguments)]
     fn relation_product(
         &self,
@@ -173,6 +179,8 @@ pub trait Relation: Storage {
     /// `aggregated` says which operand is summed over groups before the product: [`Direction::Forward`] sums `x` by
     /// destination, [`Direction::Backward`] sums `dout` by source. `x: [n_src, k]`, `dout: [n_dst, n]`,
     /// `dweight: [n_relations, k, n]`.
+    ///
+    /// Errors: `x`, `dout` or `dweight` does not have its shape, or the device fails.
     fn relation_weight_gradient(
         &self,
         edges: &RelationEdges<Self>,
@@ -187,6 +195,8 @@ pub trait Relation: Storage {
     ///
     /// `weight, dweight: [n_relations, k, n]`, `x, dx: [n_src, k]`, `dout: [n_dst, n]`. Devices that override this
     /// share the sums of `dout` by source.
+    ///
+    /// Errors: `weight`, `x`, `dout`, `dx` or `dweight` does not have its shape, or the device fails.
     #[allow(clippy::too_many_arguments)]
     fn relation_gradients(
         &self,
@@ -202,7 +212,7 @@ pub trait Relation: Storage {
     }
 }
 
-/// [`Relation::relation_gradients`] one after the other.
+/// [`Relation::relation_gradients`] by separate kernels, one after the other.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn gradients_apart<D: Relation>(
     device: &D,

@@ -35,7 +35,7 @@ pub enum Method {
         /// Use the graph's edge weights.
         weighted: bool,
     },
-    /// LABOR (Balın & Çatalyürek 2023): one variate a source vertex, shared by all destinations of the layer.
+    /// LABOR (Balın & Çatalyürek 2023): one variate per source vertex, shared by all destinations of the layer.
     Labor {
         /// How far the sources' probabilities are optimised.
         iterations: LaborIterations,
@@ -73,7 +73,7 @@ impl Method {
         Method::Labor { iterations, fixed_size: false, layer_dependent: false }
     }
 
-    /// Whether what is sampled are edges of the graph, with numbers and types. Walks end at vertices instead.
+    /// Whether the method samples edges of the graph, with ids and types. Walks end at vertices instead.
     pub const fn takes_edges(self) -> bool {
         !matches!(self, Method::Walk { .. })
     }
@@ -111,7 +111,7 @@ pub struct SampleSpec {
 }
 
 impl Default for SampleSpec {
-    /// Ten neighbours without replacement, without edge numbers.
+    /// Ten neighbours without replacement, without edge ids.
     fn default() -> Self {
         SampleSpec { method: Method::default(), fanout: 10, per_relation: false, edge_ids: false }
     }
@@ -132,18 +132,19 @@ pub struct SampledBlock<D: Storage> {
     pub indptr: D::Buffer<u32>,
     /// `[n_edge]`: position in `src` of each edge's source; a row's edges ascend by edge id.
     pub indices: D::Buffer<u32>,
-    /// `[n_edge]`: the edge's number in the graph, if asked for and the method takes edges (walks do not).
+    /// `[n_edge]`: the edge's id in the graph, if [`SampleSpec::edge_ids`] is set and the method takes edges (walks do
+    /// not).
     pub edge_id: Option<D::Buffer<u64>>,
     /// `[n_edge]`: estimator weights that sum to 1 in each row that has an edge (LABOR: Hájek; walks: shares of
-    /// visits); `None` where all edges of a row count alike.
+    /// visits); `None` where all edges of a row have equal weight.
     pub weight: Option<D::Buffer<D::Scalar>>,
     /// `[n_edge]`: relations, if the graph has edge types and the method takes edges.
     pub edge_type: Option<D::Buffer<u16>>,
 }
 
 impl<D: Storage> SampledBlock<D> {
-    /// A layer of `indptr.len() - 1` destinations without edge numbers, weights or relations, which are fields to be
-    /// set.
+    /// A layer of `indptr.len() - 1` destinations without edge ids, weights or relations; set these fields if there are
+    /// any.
     pub fn new(src: D::Buffer<u32>, indptr: D::Buffer<u32>, indices: D::Buffer<u32>) -> Self {
         let n_dst = D::len(&indptr).saturating_sub(1);
         SampledBlock { n_dst, src, indptr, indices, edge_id: None, weight: None, edge_type: None }
@@ -159,17 +160,26 @@ pub trait Sample: Storage {
     type Graph: Clone + Debug + Send + Sync;
 
     /// Makes a graph available to the device: on the CPU shared, elsewhere copied.
+    ///
+    /// Errors: the device fails or is out of memory, or on a GPU a vertex has more than `u32::MAX` in-edges
+    /// ([`TooLarge`](Error::TooLarge)).
     fn load_graph(&self, graph: &Arc<Graph>) -> Result<Self::Graph>;
 
     /// Samples in-edges of `dst` (global ids, without repeats) in layer `layer` (0 at the seeds) and relabels.
     ///
-    /// Errors: an id at or above the number of vertices
-    /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange), nothing allocated by the id), a repeated id, a method
-    /// that the graph (no weights) or the variates (replacement, walks or weights with dependent minibatches) do not
-    /// allow, a block with more than `u32::MAX` edges, a fanout per relation where the graph has none or the method
-    /// does not go with it. No destinations, isolated vertices and fanout 0 are valid. Time and memory are proportional
-    /// to what is sampled, and to the in-degrees where one variate an edge or a source is needed (LABOR, weighted,
-    /// dependent minibatches).
+    /// No destinations, isolated vertices and fanout 0 are valid. Time and memory are proportional to what is sampled,
+    /// and to the in-degrees where one variate per edge or source is needed (LABOR, weighted, per relation, dependent
+    /// minibatches).
+    ///
+    /// Errors:
+    /// * an id is not below the number of vertices ([`IndexOutOfRange`](crate::Error::IndexOutOfRange); no memory is
+    ///   allocated by the id), or an id is repeated;
+    /// * the method needs edge weights and the graph has none;
+    /// * the method is replacement, walks or weighted, and the minibatches are dependent;
+    /// * the fanout is per relation, and the graph has no relations or the method does not support it;
+    /// * a walk's `restart` is not in `0..=1`, or a destination's walks have more than `u32::MAX` steps;
+    /// * the block has more than `u32::MAX` edges, on a GPU edges and destinations ([`TooLarge`](Error::TooLarge));
+    /// * the device fails.
     fn sample_block(
         &self,
         graph: &Self::Graph,
@@ -182,17 +192,16 @@ pub trait Sample: Storage {
     /// [`sample_block`](Sample::sample_block) as if the edges `excluded` were not there: the edges to predict, say,
     /// which a model must not see.
     ///
-    /// Where draws belong to vertices, the block is the very one of the graph from which these edges were removed, edge
-    /// by edge (though [`edge_id`](SampledBlock::edge_id) has the numbers of the whole graph): full neighbourhoods,
+    /// Where draws belong to vertices, the block is exactly that of the graph from which these edges were removed, edge
+    /// by edge (though [`edge_id`](SampledBlock::edge_id) has the ids in the whole graph): full neighbourhoods,
     /// neighbours of independent minibatches with or without replacement, weighted with replacement, all of LABOR, and
     /// walks, which do not step along excluded edges. Where they belong to edges (weighted without replacement, a
-    /// fanout
-    /// per relation, dependent minibatches), edges keep the draws that they have in the whole graph: the same
+    /// fanout per relation, dependent minibatches), edges keep the draws that they have in the whole graph: the same
     /// distribution as without the excluded edges, and of each row the edges with the smallest of the remaining draws.
     ///
-    /// Needs time and memory for the in-edges of all destinations of excluded edges too. On the CPU alone. Errors:
-    /// those
-    /// of [`sample_block`](Sample::sample_block), an edge number out of range, or a device that cannot do it
+    /// Needs time and memory also for the in-edges of all destinations of excluded edges. On the CPU only.
+    ///
+    /// Errors: those of [`sample_block`](Sample::sample_block), an edge id out of range, or a device that cannot do it
     /// ([`Unavailable`](Error::Unavailable)).
     fn sample_block_excluding(
         &self,
@@ -216,7 +225,7 @@ pub trait Sample: Storage {
 /// The most edges of a block: `indptr` is 32-bit.
 const MAX_EDGES: u64 = u32::MAX as u64;
 
-/// `Ok` if the graph and the variates allow what is asked for.
+/// `Ok` if the method and its options go with the graph and the variates.
 pub(crate) fn check_method(
     has_edge_types: bool,
     has_edge_weights: bool,
@@ -236,7 +245,11 @@ pub(crate) fn check_method(
         Method::Walk { walks, length, restart } => {
             if walks.checked_mul(length).is_none() {
                 let steps = u64::from(walks) * u64::from(length);
-                return Err(Error::TooLarge { what: "a vertex's walks", count: steps, limit: MAX_EDGES });
+                return Err(Error::TooLarge {
+                    what: "a vertex's visit list",
+                    count: steps,
+                    limit: MAX_EDGES,
+                });
             }
             if !(0.0..=1.0).contains(&restart) {
                 return Err(Error::invalid("restart", restart, "a probability between 0 and 1"));
@@ -275,12 +288,12 @@ pub(crate) fn check_edges(n_edges: u64) -> Result<()> {
     Err(Error::TooLarge { what: "a block's edge list", count: n_edges, limit: MAX_EDGES })
 }
 
-/// A destination that is no vertex.
+/// The error of a destination that is not a vertex.
 pub(crate) fn no_vertex(position: u64, vertex: u32, n_vertices: usize) -> Error {
     Error::IndexOutOfRange { array: "dst", position, value: i64::from(vertex), limit: n_vertices as u64 }
 }
 
-/// A destination that came before.
+/// The error of a destination that is repeated.
 pub(crate) fn repeated(position: u64, vertex: u32) -> Error {
     Error::invalid("dst", format!("vertex {vertex} at position {position} and before"), "ids without repeats")
 }

@@ -11,6 +11,9 @@ pub trait Sddmm: Storage {
     ///
     /// `x: [n_cols, heads · dim]`, `y: [n_rows, heads · dim]`, `out: [n_edge, heads]`; `x.cols` must be a multiple of
     /// `heads`. The value is stored at the entry's own position; `a.edge` must be absent.
+    ///
+    /// Errors: `a.edge` is present, `heads` is 0 or does not divide `x.cols`, `x`, `y` or `out` does not have its
+    /// shape, or the device fails.
     fn sddmm_dot(
         &self,
         a: Csr<'_, Self>,
@@ -25,6 +28,8 @@ pub trait Sddmm: Storage {
     ///
     /// `x: [n_cols, cols]`, `y: [n_rows, cols]`, `out: [n_edge, cols]`. The value is stored at the entry's own
     /// position; `a.edge` must be absent.
+    ///
+    /// Errors: `a.edge` is present, `x`, `y` or `out` does not have its shape, or the device fails.
     fn sddmm_add(
         &self,
         a: Csr<'_, Self>,

@@ -13,8 +13,8 @@ use crate::error::{Error, Result, check_length};
 /// `edge`, the position that each entry has in the block. Parallel entries count separately.
 ///
 /// Valid by construction: `indptr` ascends from 0 to `n_edge`, `indices` are below `n_cols`, `edge` below `n_edge`.
-/// Kernels rely on it, on a GPU without a look, so outside of this crate a pattern is made by [`new`](Csr::new) over
-/// host memory, by [`from_views`](Csr::from_views) on any device, or by a [`Pattern`](crate::pattern::Pattern) or
+/// Kernels rely on this, and a GPU's do not check it, so outside of this crate a pattern is made by [`new`](Csr::new)
+/// over host memory, by [`from_views`](Csr::from_views) on any device, or by a [`Pattern`](crate::pattern::Pattern) or
 /// [`Block`](crate::block::Block), which own the arrays and were checked once.
 ///
 /// ```
@@ -39,7 +39,7 @@ pub struct Csr<'a, D: Storage> {
     pub(crate) indptr: D::View<'a, u32>,
     /// `[n_edge]`
     pub(crate) indices: D::View<'a, u32>,
-    /// `[n_edge]`: where an entry's weight stands; `None`: at its own position.
+    /// `[n_edge]`: the position of each entry's weight; `None`: the entry's own.
     pub(crate) edge: Option<D::View<'a, u32>>,
 }
 
@@ -59,16 +59,17 @@ impl<D: Storage> std::fmt::Debug for Csr<'_, D> {
 impl<'a, S: Scalar> Csr<'a, Cpu<S>> {
     /// A pattern over arrays in host memory, `indptr: [n_rows + 1]`, `indices: [n_edge]`: slices, vectors or arrays.
     ///
-    /// Everything is read once: O(n_rows + n_edge). Errors: `indptr` is empty or does not ascend from 0 to
-    /// `indices.len()`, or an index is not below `n_cols`.
+    /// Everything is read once: O(n_rows + n_edge).
+    ///
+    /// Errors: `indptr` is empty or does not ascend from 0 to `indices.len()`, or an index is not below `n_cols`.
     pub fn new(indptr: &'a [u32], indices: &'a [u32], n_cols: usize) -> Result<Self> {
         check_csr(indptr, indices, n_cols)?;
         Ok(Csr { n_rows: indptr.len() - 1, n_cols, indptr, indices, edge: None })
     }
 
-    /// The pattern with, for each entry, where its weight stands: `edge: [n_edge]`, as a transpose has it.
+    /// The pattern with the position of each entry's weight, `edge: [n_edge]`, as a transpose has it.
     ///
-    /// Errors: another length, or a position that is not below `n_edge`.
+    /// Errors: `edge` does not have `n_edge` elements, or one of them is not below `n_edge`.
     pub fn with_edge(self, edge: &'a [u32]) -> Result<Self> {
         check_length("edge", edge.len(), self.n_edge())?;
         check_below("edge", edge, self.n_edge())?;
@@ -79,9 +80,10 @@ impl<'a, S: Scalar> Csr<'a, Cpu<S>> {
 impl<'a, D: Storage> Csr<'a, D> {
     /// A pattern over arrays in a device's memory, checked as by [`new`](Csr::new).
     ///
-    /// On a GPU both arrays are copied to the host for it, and the device waited for: a pattern that is used often is
-    /// better made once, as a [`Pattern`](crate::pattern::Pattern). Errors: those of [`new`](Csr::new), and of the
-    /// device.
+    /// A GPU's arrays are copied to the host for this, which waits for the device: make a pattern that is used often
+    /// once, as a [`Pattern`](crate::pattern::Pattern).
+    ///
+    /// Errors: those of [`new`](Csr::new), or the device fails.
     pub fn from_views(
         device: &D,
         indptr: D::View<'a, u32>,
@@ -117,7 +119,7 @@ impl<'a, D: Storage> Csr<'a, D> {
         self.indices
     }
 
-    /// `[n_edge]`: where an entry's weight stands; `None`: at its own position.
+    /// `[n_edge]`: the position of each entry's weight; `None`: the entry's own.
     pub fn edge(&self) -> Option<D::View<'a, u32>> {
         self.edge
     }
@@ -277,6 +279,8 @@ pub trait Spmm: Storage {
     ///
     /// `x: [n_cols, dim]`, `out: [n_rows, dim]`. A row without entries gives 0. Reads `n_edge · dim` and writes
     /// `n_rows · dim` scalars.
+    ///
+    /// Errors: `x`, `out` or a factor does not have its shape, or the device fails.
     fn spmm(
         &self,
         a: Csr<'_, Self>,
@@ -291,6 +295,9 @@ pub trait Spmm: Storage {
     ///
     /// `x: [n_cols, heads · dim]`, `weight: [n_edge, heads]`, `out: [n_rows, heads · dim]`; `x.cols` must be a
     /// multiple of `heads`. A row without entries gives 0. Reads `n_edge · heads · (dim + 1)` scalars.
+    ///
+    /// Errors: `heads` is 0 or does not divide `x.cols`, `x`, `weight` or `out` does not have its shape, or the device
+    /// fails.
     fn spmm_heads(
         &self,
         a: Csr<'_, Self>,
@@ -306,6 +313,8 @@ pub trait Spmm: Storage {
     /// unless all entries are NaN, in which case the first is taken.
     ///
     /// `x: [n_cols, dim]`, `out, argmax: [n_rows, dim]`. `a.edge` must be absent.
+    ///
+    /// Errors: `a.edge` is present, `x`, `out` or `argmax` does not have its shape, or the device fails.
     fn spmm_max(
         &self,
         a: Csr<'_, Self>,
@@ -318,6 +327,8 @@ pub trait Spmm: Storage {
     /// the *transpose* `a` (columns `i`, positions `a.edge`) whose position equals `argmax[i, c]`.
     ///
     /// `dout, argmax: [a.n_cols, dim]`, `dx: [a.n_rows, dim]`. `a.edge` must be present.
+    ///
+    /// Errors: `a.edge` is absent, `argmax`, `dout` or `dx` does not have its shape, or the device fails.
     fn spmm_max_backward(
         &self,
         a: Csr<'_, Self>,

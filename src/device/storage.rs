@@ -45,7 +45,7 @@ impl Scalar for f64 {
     }
 }
 
-/// A floating-point type, as data.
+/// A floating-point type, as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dtype {
     /// [`half::f16`]
@@ -58,8 +58,8 @@ pub enum Dtype {
     F64,
 }
 
-/// What vertex features may be stored in: widened to the device's [`Scalar`] when they are gathered. Sealed,
-/// as all [`Element`]s.
+/// Types in which vertex features may be stored; they are widened to the device's [`Scalar`] when they are gathered.
+/// Sealed, as all [`Element`]s.
 pub trait FeatureElement: Element + Gathered<f32> + Gathered<f64> {
     /// Which type this is.
     const DTYPE: Dtype;
@@ -112,22 +112,33 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     fn describe(&self) -> String;
 
     /// A buffer of `len` elements with unspecified contents (never uninitialised memory on the CPU).
+    ///
+    /// Errors: `len` elements are more than memory can address ([`TooLarge`](Error::TooLarge)), or the device fails or
+    /// is out of memory.
     fn allocate<T: Element>(&self, len: usize) -> Result<Self::Buffer<T>>;
 
     /// A buffer with the elements of `host`.
+    ///
+    /// Errors: the device fails or is out of memory.
     fn upload<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
 
-    /// A buffer with the elements of `host` that stays in host memory, for more than fits the device: on a GPU
-    /// page-locked, and kernels read it through the bus. On the CPU all memory is the host's.
+    /// A buffer with the elements of `host` that stays in host memory, for data that does not fit on the device: for a
+    /// GPU the memory is page-locked, and kernels read it through the bus. On the CPU all memory is the host's.
+    ///
+    /// Errors: the memory cannot be allocated or page-locked, or the device fails.
     fn upload_to_host<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
 
     /// Takes over a host buffer: on the CPU the same memory, elsewhere a copy.
+    ///
+    /// Errors: the device fails or is out of memory.
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<Self::Buffer<T>>;
 
     /// The elements of `view` on the host; waits for the device.
+    ///
+    /// Errors: those of [`synchronize`](Storage::synchronize).
     fn download<T: Element>(&self, view: Self::View<'_, T>) -> Result<Vec<T>>;
 
-    /// The elements themselves, where the device's memory is the host's; elsewhere they are to be
+    /// The elements themselves if the device's memory is the host's; `None` if they must be
     /// [downloaded](Storage::download).
     fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]>;
 
@@ -135,9 +146,13 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     const RUNS_ON_POOL: bool = false;
 
     /// `out[i] = value`.
+    ///
+    /// Errors: the device fails.
     fn fill<T: Element>(&self, value: T, out: Self::ViewMut<'_, T>) -> Result<()>;
 
     /// `out[i] = x[i]`; both have the same length.
+    ///
+    /// Errors: `x` and `out` differ in length, or the device fails.
     fn copy<T: Element>(&self, x: Self::View<'_, T>, out: Self::ViewMut<'_, T>) -> Result<()>;
 
     /// Number of elements of a buffer.
@@ -155,7 +170,7 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// Part of an exclusive view. Panics if `range` is not inside it.
     fn slice_mut<'a, T: Element>(view: Self::ViewMut<'a, T>, range: Range<usize>) -> Self::ViewMut<'a, T>;
 
-    /// An exclusive view again, for a shorter time.
+    /// Reborrows an exclusive view, for a shorter time.
     fn reborrow<'a, T: Element>(view: &'a mut Self::ViewMut<'_, T>) -> Self::ViewMut<'a, T>;
 
     /// Number of elements of a view.
@@ -166,27 +181,36 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
 
     /// Waits until all work given to the device is done.
     ///
-    /// On a device that runs behind its caller, an error that only its data can show (an index out of range) may come
-    /// up in a later call: at the latest in this one or in [`download`](Storage::download), of the same queue, and
-    /// once.
+    /// On a device that works asynchronously, an error that only its data can show (an index out of range) may be
+    /// returned by a later call on the same queue, at the latest by this one or by [`download`](Storage::download), and
+    /// only once.
+    ///
+    /// Errors: work that was given to the device failed, or a kernel met an index out of range
+    /// ([`IndexOutOfRange`](Error::IndexOutOfRange)).
     fn synchronize(&self) -> Result<()>;
 
     /// A point in the work given to the device.
     type Event: Debug + Send + Sync;
 
-    /// A second queue of the same device, whose work (uploads, say) may run beside that of this one.
+    /// A second queue of the same device, whose work (uploads, say) may run at the same time as that of this one.
     ///
-    /// What it allocates may be used in this queue after a [`wait_for`](Storage::wait_for) an event of the second one,
-    /// and is freed in step with this one.
+    /// Memory that it allocates may be used in this queue after a [`wait_for`](Storage::wait_for) an event of the
+    /// second one. When such memory is freed, it is not used again before this queue has finished with it.
+    ///
+    /// Errors: the device fails or is out of memory.
     fn beside(&self) -> Result<Self>;
 
-    /// The point up to which this queue has been given work.
+    /// The point at which all work given to this queue so far is done.
+    ///
+    /// Errors: the device fails.
     fn record(&self) -> Result<Self::Event>;
 
-    /// What this queue is given from now on runs after `event`.
+    /// Work given to this queue from now on runs after `event`.
+    ///
+    /// Errors: the device fails.
     fn wait_for(&self, event: &Self::Event) -> Result<()>;
 
-    /// A CPU device from whose buffers [`adopt`](Storage::adopt) is fast: for a GPU, of page-locked memory.
+    /// A CPU device whose buffers [`adopt`](Storage::adopt) copies fast: for a GPU they are page-locked.
     fn host(&self) -> Cpu<Self::Scalar>;
 }
 
@@ -294,7 +318,7 @@ impl<'a, D: Storage> MatrixMut<'a, D> {
         [self.rows, self.cols]
     }
 
-    /// The same matrix, for a shorter time.
+    /// Reborrows the matrix, for a shorter time.
     pub fn reborrow(&mut self) -> MatrixMut<'_, D> {
         MatrixMut { data: D::reborrow(&mut self.data), rows: self.rows, cols: self.cols }
     }

@@ -1,4 +1,4 @@
-//! Kernel family *structure*: what is derived from a sparse pattern alone.
+//! Kernel family *structure*: what can be computed from a sparse pattern alone.
 
 use crate::device::{Csr, Storage, check_csr_lengths, check_no_edge};
 use crate::error::{Result, check_length};
@@ -9,6 +9,8 @@ pub trait Structure: Storage {
     ///
     /// `indptr: [a.n_cols + 1]`, `indices, edge: [n_edge]` are overwritten; `edge[p]` is the position in `a` of entry
     /// `p`. O(n_cols + n_edge). `a.edge` must be absent.
+    ///
+    /// Errors: `a.edge` is present, `indptr`, `indices` or `edge` does not have its length, or the device fails.
     fn transpose(
         &self,
         a: Csr<'_, Self>,
@@ -20,6 +22,8 @@ pub trait Structure: Storage {
     /// `out[i] = 1 / (d + offset)` where `d` is the number of entries of row `i`, and 0 where `d + offset` is 0.
     ///
     /// `indptr: [out.len + 1]`, `offset ≥ 0`.
+    ///
+    /// Errors: `indptr` does not have one element more than `out`, or the device fails.
     fn inverse_degree(
         &self,
         indptr: Self::View<'_, u32>,
@@ -27,7 +31,10 @@ pub trait Structure: Storage {
         out: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
-    /// `out[permutation[i]] = i`; same length. An entry out of range is an error.
+    /// `out[permutation[i]] = i`; same length.
+    ///
+    /// Errors: `permutation` and `out` differ in length, an entry is not below their length
+    /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), or the device fails.
     fn invert_permutation(&self, permutation: Self::View<'_, u32>, out: Self::ViewMut<'_, u32>)
     -> Result<()>;
 }

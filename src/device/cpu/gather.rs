@@ -66,6 +66,7 @@ impl<S: Scalar> Gather for Cpu<S> {
 /// The kernels of a scalar, compiled here as those of [`kernels`](super::kernels) are: the element type finds them in
 /// [`Gathered`].
 pub trait GatherKernels<S> {
+    /// [`Gather::gather`]. Errors: the same.
     fn gather<E: FeatureElement>(
         table: &[E],
         n_table: usize,
@@ -75,10 +76,12 @@ pub trait GatherKernels<S> {
     where
         S: Scalar;
 
+    /// [`Gather::scatter_add`]. Errors: the same.
     fn scatter_add(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<()>
     where
         S: Scalar;
 
+    /// [`Gather::gather_aggregate`]. Errors: the same.
     fn gather_aggregate<E: FeatureElement>(
         x: IndexedRows<'_, Cpu<S>, E>,
         a: Csr<'_, Cpu<S>>,
@@ -92,10 +95,12 @@ pub trait GatherKernels<S> {
 
 /// The kernels of an element type and a scalar.
 pub trait Gathered<S>: Sized {
+    /// [`Gather::gather`]. Errors: the same.
     fn gather(table: &[Self], n_table: usize, index: &[u32], out: MatrixMut<'_, Cpu<S>>) -> Result<()>
     where
         S: Scalar;
 
+    /// [`Gather::gather_aggregate`]. Errors: the same.
     fn gather_aggregate(
         x: IndexedRows<'_, Cpu<S>, Self>,
         a: Csr<'_, Cpu<S>>,

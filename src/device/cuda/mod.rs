@@ -81,7 +81,9 @@ impl Drop for Queue {
 }
 
 impl<S: Scalar> Cuda<S> {
-    /// Opens the GPU number `ordinal`. Without a driver or a GPU: [`Error::Unavailable`].
+    /// Opens the GPU number `ordinal`.
+    ///
+    /// Errors: there is no NVIDIA driver or no such GPU ([`Error::NoCudaDevice`]), or the GPU fails.
     pub fn new(ordinal: usize) -> Result<Self> {
         let driver = Arc::new(Driver::open(ordinal)?);
         let shared = Arc::new(Shared { lost: OnceLock::new() });

@@ -64,14 +64,15 @@ fn pointer_or_null<T>(buffer: Option<&CudaBuffer<T>>) -> *mut T {
 impl<S: Scalar> Sample for Cuda<S> {
     type Graph = CudaGraph;
 
-    /// An error for a vertex of more than `u32::MAX` in-edges: places in a row are 32-bit.
+    /// Errors: those of [`upload`](Storage::upload), or a vertex has more than `u32::MAX` in-edges, as places in a row
+    /// are 32-bit.
     fn load_graph(&self, graph: &Arc<Graph>) -> Result<CudaGraph> {
         let indptr = graph.indptr();
         let largest_degree = indptr.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0);
         if largest_degree > u64::from(u32::MAX) {
             let limit = u64::from(u32::MAX);
             return Err(Error::TooLarge {
-                what: "a vertex's in-edges on CUDA",
+                what: "a vertex's in-edge list on CUDA",
                 count: largest_degree,
                 limit,
             });

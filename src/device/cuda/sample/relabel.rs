@@ -16,7 +16,8 @@ pub(super) struct Relabelled {
 impl<S: Scalar> Cuda<S> {
     /// Destinations first, then new sources in order of first occurrence.
     ///
-    /// An error for more than `u32::MAX` destinations and edges together: positions in the table are 32-bit.
+    /// Errors: more than `u32::MAX` destinations and edges together, as positions in the table are 32-bit, or the
+    /// device fails.
     pub(super) fn relabel(
         &self,
         graph: &CudaGraph,
@@ -27,7 +28,7 @@ impl<S: Scalar> Cuda<S> {
         let (n_dst, n_edge) = (dst.len(), kept.n_edge);
         let n_ids = n_dst as u64 + n_edge as u64;
         if n_ids > u64::from(u32::MAX) {
-            let what = "a block's destinations and edges on CUDA";
+            let what = "a block's list of destinations and edges on CUDA";
             return Err(Error::TooLarge { what, count: n_ids, limit: u64::from(u32::MAX) });
         }
         let indices = self.scratch::<u32>(n_edge)?;
