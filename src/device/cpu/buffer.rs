@@ -19,7 +19,7 @@ struct Line([u8; 64]);
 /// Allocated memory. Contents are unspecified, but always initialised.
 enum Memory {
     Lines(Vec<Line>),
-    /// Whole huge pages: random rows of a large matrix then cost a miss less each, that of the page table.
+    /// Whole huge pages: each random row of a large matrix then costs one miss less, that of the page table.
     Pages(MmapMut),
 }
 
@@ -61,7 +61,7 @@ impl Default for Memory {
 #[derive(Default)]
 struct Block {
     memory: Memory,
-    /// Who has page-locked it, if anybody has.
+    /// What has page-locked it, if anything has.
     lock: Option<Arc<dyn PageLock>>,
 }
 
@@ -80,13 +80,13 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some(lock) = self.lock.take() {
-            // SAFETY: it was locked by `new`, and whoever copies from it holds the buffer until the copy is done.
+            // SAFETY: it was locked by `new`, and a copy from it holds the buffer until the copy is done.
             unsafe { lock.unlock(self.memory.bytes_mut().as_mut_ptr()) };
         }
     }
 }
 
-/// Locks memory to its pages, so that a device can copy from it by itself.
+/// Page-locks memory, so that a device can copy from it directly.
 pub(in crate::device) trait PageLock: Send + Sync {
     /// Whether `bytes` bytes at `memory` could be locked.
     ///
@@ -99,10 +99,10 @@ pub(in crate::device) trait PageLock: Send + Sync {
     unsafe fn unlock(&self, memory: *mut u8);
 }
 
-/// Smaller blocks share pages with others, which can be locked only once; copies of them are short anyway.
+/// Smaller blocks share pages with others, and a page can be locked only once; copies of them are short anyway.
 const MIN_LOCKED_BYTES: usize = 1 << 18;
 
-/// Memory of a [`Cpu`](super::Cpu) device, as a slice. Dropped, it goes back to the device's pool.
+/// Memory of a [`Cpu`](super::Cpu) device, as a slice. When dropped, it goes back to the device's pool.
 pub struct CpuBuffer<T: Element> {
     block: Block,
     len: usize,
@@ -142,7 +142,7 @@ pub struct MemoryStatistics {
     pub live_bytes: u64,
     /// The most bytes of live buffers at any time since the last reset.
     pub peak_bytes: u64,
-    /// Bytes of the largest buffer ever asked for since the last reset.
+    /// Bytes of the largest buffer allocated since the last reset.
     pub largest_bytes: u64,
     /// Bytes of free buffers kept for reuse.
     pub pooled_bytes: u64,
@@ -161,7 +161,8 @@ struct State {
     statistics: MemoryStatistics,
 }
 
-/// Free memory beyond this many bytes is given back to the system: a bound for long runs of many shapes.
+/// Free memory beyond this many bytes is given back to the system, which bounds the memory of long runs with many
+/// shapes.
 const MAX_POOLED_BYTES: u64 = 4 << 30;
 
 /// Rounds up to one of four sizes per power of two, so that batches of about the same size reuse each other's memory.
@@ -281,7 +282,7 @@ mod tests {
         ));
     }
 
-    /// Locks what does not lie below the limit, and counts.
+    /// Refuses the first lock, grants the others, and counts.
     #[derive(Default)]
     struct Counter {
         locked: std::sync::atomic::AtomicUsize,

@@ -1,7 +1,7 @@
 //! Gather and scatter of rows on the CPU.
 //!
-//! Bound by memory: a row is read once and written once. Rows go to tasks in equal numbers; a row further on is
-//! prefetched, as the hardware cannot guess where it is.
+//! Bound by memory: a row is read once and written once. Rows go to tasks in equal numbers; rows further on are
+//! prefetched, as the hardware cannot guess where they are.
 
 use std::any::TypeId;
 use std::ops::Range;
@@ -212,8 +212,8 @@ fn scatter_add<S: Scalar>(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'
     })
 }
 
-/// Outputs of so many bytes are written past the caches, which could not keep them until somebody reads them: a plain
-/// store first reads the line that it writes to.
+/// Outputs of at least this many bytes are written past the caches, which could not keep them until they are read: a
+/// plain store would first read the line that it writes to.
 const STREAMED_BYTES: usize = 64 << 20;
 
 /// `convert(table[index[i], :], out[i, :])`; all of `index` is in range.
@@ -256,7 +256,7 @@ fn gather_rows<E: Element, S: Element>(
     });
 }
 
-/// Copies a row past the caches, if it lies on whole vectors. Others may read it after [`finish_streams`].
+/// Copies a row past the caches, if it is aligned to whole vectors. Other threads may read it after [`finish_streams`].
 #[inline(always)]
 fn stream<S: Element>(row: &[S], out: &mut [S]) {
     #[cfg(target_arch = "x86_64")]
@@ -279,7 +279,7 @@ fn stream<S: Element>(row: &[S], out: &mut [S]) {
     out.copy_from_slice(row);
 }
 
-/// Makes what this thread has streamed visible to whom it tells next.
+/// Makes what this thread has streamed visible to the threads that it synchronises with next.
 #[inline(always)]
 fn finish_streams() {
     #[cfg(target_arch = "x86_64")]
@@ -362,8 +362,8 @@ pub(crate) fn widen_row<E: FeatureElement, S: Scalar>(row: &[E], out: &mut [S]) 
     }
 }
 
-/// Exact. In integer and float operations that every vector unit has, rather than one conversion instruction that some
-/// have; without branches, and without subnormal `f32`s, which are slow.
+/// Exact. Uses integer and float operations that every vector unit has, rather than a conversion instruction that only
+/// some have; no branches, and no subnormal `f32`s, which are slow.
 #[inline(always)]
 fn widen_f16(row: &[f16], out: &mut [f32]) {
     // The exponents' biases differ by 127 − 15.
@@ -377,7 +377,7 @@ fn widen_f16(row: &[f16], out: &mut [f32]) {
         let normal = magnitude + REBIAS;
         // Infinity and NaN: the largest exponent stays the largest.
         let special = normal + REBIAS;
-        // Subnormal: the mantissa as a fraction of 2^-14, by taking an implicit one away.
+        // Subnormal: the mantissa as a fraction of 2^-14, by subtracting the implicit one.
         let subnormal = (f32::from_bits(magnitude + SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
         let exponent = bits & 0x7c00;
         let finite = if exponent == 0 { subnormal } else { normal };

@@ -2,8 +2,8 @@
 //! vertices' rows.
 //!
 //! The rows of a block's sources are the largest matrix of most minibatches. A layer that is linear in them needs, for
-//! each destination, its own row and a weighted sum of its sources' rows: the sources' are read where they lie, and
-//! never written side by side.
+//! each destination, its own row and a weighted sum of its sources' rows: the sources' rows are read where they are in
+//! the table, and never copied.
 
 use std::ops::Range;
 
@@ -101,7 +101,7 @@ impl<E: FeatureElement, S: Scalar> Pass<'_, E, S> {
     }
 }
 
-/// A destination has some entries, which are asked for by themselves.
+/// How many destinations ahead their own rows are prefetched: fewer than entries, as each destination has several.
 const OWN_ROWS_AHEAD: usize = 16;
 
 /// The sources' rows in the table, widened, and times their weights if they have any.

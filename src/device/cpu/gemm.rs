@@ -57,7 +57,7 @@ fn gemm<S: Scalar>(
     } else {
         let block = block_rows(shape);
         if transpose_b && block < m {
-            // Each block would gather its columns anew.
+            // Otherwise each block would gather the columns again.
             let mut rows = device.allocate::<S>(k * n)?;
             transpose(b.data, n, k, &mut rows);
             row_blocks(&[(a, Operand::dense(&rows, k, n))], out.data, n, write, block, |_| ())
@@ -83,7 +83,7 @@ fn linear<S: Scalar>(
     }
     let operands: Vec<_> =
         terms.iter().map(|(a, b)| (Operand::new(a, false), Operand::new(b, false))).collect();
-    // What a block needs besides is done while it is still near.
+    // Bias and activation are applied while the block is still in cache.
     row_blocks(&operands, out.data, n, Write::Assign, block, |out| {
         if bias.is_some() || activation.is_some() {
             bias_activate_rows(bias, activation, out, n);
@@ -96,7 +96,7 @@ fn is_inner([m, k, n]: [usize; 3]) -> bool {
     k >= 2 * MIN_INNER_BLOCK && m.saturating_mul(n) <= MAX_PARTS
 }
 
-/// Rows of a block of a product `[m, k, n]` that is not; `m` if all are one task.
+/// Rows per block of a product `[m, k, n]` that is cut by rows; `m` if all of them are one task.
 fn block_rows([m, k, n]: [usize; 3]) -> usize {
     let flops = 2.0 * m as f64 * k as f64 * n as f64;
     if flops <= SMALL { m } else { m.div_ceil(64).clamp(MIN_ROWS, MAX_ROWS) }
@@ -105,12 +105,12 @@ fn block_rows([m, k, n]: [usize; 3]) -> usize {
 /// Products of fewer floating-point operations are computed by the calling thread.
 const SMALL: f64 = 2e6;
 
-/// Rows of a block: the fewer, the more tasks, but each packs the right operand for itself.
+/// Limits of the rows per block: smaller blocks make more tasks, but each task packs the right operand for itself.
 const MIN_ROWS: usize = 128;
 const MAX_ROWS: usize = 1024;
 
-/// Blocks of the inner dimension are at least this long, and at most so many. Each has a result of its own, of at most
-/// so many elements; a larger result has rows enough to share out.
+/// Blocks of the inner dimension have at least `MIN_INNER_BLOCK` elements, and there are at most `MAX_INNER_BLOCKS` of
+/// them. Each has its own result, of at most `MAX_PARTS` elements; a larger result has enough rows to cut it by rows.
 const MIN_INNER_BLOCK: usize = 2048;
 const MAX_INNER_BLOCKS: usize = 32;
 const MAX_PARTS: usize = 1 << 18;
@@ -168,7 +168,7 @@ impl<'a, S: Scalar> Operand<'a, S> {
 
 /// `out[j, i] = x[i, j]`, where `x: [rows, cols]` is row-major, and `out` too.
 pub(super) fn transpose<S: Copy>(x: &[S], rows: usize, cols: usize, out: &mut [S]) {
-    // Columns of so many rows are written together: a whole line of `out`.
+    // The elements of a column in so many rows are written together: a whole cache line of `out`.
     const LINE: usize = 16;
     for first in (0..rows).step_by(LINE) {
         let block = first..rows.min(first + LINE);
@@ -180,8 +180,7 @@ pub(super) fn transpose<S: Copy>(x: &[S], rows: usize, cols: usize, out: &mut [S
     }
 }
 
-/// `out (= | +=) Σ a · b` over `terms`, and what `finish` makes of it; each block of rows of `out`, `[_, cols]`, by one
-/// task.
+/// `out (= | +=) Σ a · b` over `terms`, followed by `finish`; each block of rows of `out`, `[_, cols]`, by one task.
 fn row_blocks<S: Scalar>(
     terms: &[(Operand<'_, S>, Operand<'_, S>)],
     out: &mut [S],
@@ -293,7 +292,8 @@ type Kernel<S> = unsafe fn(
 
 /// A type that the `gemm` crates multiply.
 pub trait Multiply: Sized {
-    /// The kernel for this machine. It wants strides of columns that are no shorter than those of rows in `out`.
+    /// The kernel for this machine. It needs an `out` whose stride between columns is not shorter than that between
+    /// rows.
     #[doc(hidden)]
     fn kernel() -> Kernel<Self>;
 }

@@ -1,5 +1,5 @@
-//! Losses on the CPU. Of log-softmax, a row's logits are read twice, from the first cache the second
-//! time; nothing of the size of the logits is written in the forward pass.
+//! Losses on the CPU. Log-softmax reads a row's logits twice, the second time from the first-level cache; the forward
+//! pass writes nothing of the size of the logits.
 
 use std::ops::Range;
 
@@ -184,7 +184,7 @@ fn map_pairs<S: Scalar>(x: &[S], y: &[S], out: &mut [S], cost: usize, f: impl Fn
     });
 }
 
-/// `ln Σ exp(x)`, shifted by the maximum so that no exponential overflows and one of them is 1. NaN if any is.
+/// `ln Σ exp(x)`, shifted by the maximum so that no exponential overflows and one of them is 1. NaN if any logit is.
 #[inline(always)]
 fn log_sum_exp<S: Scalar>(row: &[S]) -> S {
     let max = row.iter().fold(S::neg_infinity(), |max, &x| if x > max { x } else { max });
@@ -192,7 +192,7 @@ fn log_sum_exp<S: Scalar>(row: &[S]) -> S {
     max + sum.ln()
 }
 
-/// `Ok` if there is a label a row, each a class or ignored.
+/// `Ok` if there is one label per row, each a class or ignored.
 fn check_labels(labels: &[i32], n: usize, n_class: usize) -> Result<()> {
     check_length("labels", labels.len(), n)?;
     let is_valid = |label: i32| label == IGNORED || usize::try_from(label).is_ok_and(|label| label < n_class);

@@ -87,7 +87,7 @@ impl<S: Scalar> Cpu<S> {
         self.shared.pool.statistics()
     }
 
-    /// Makes the present memory the peak: measures a phase's own peak.
+    /// Sets the peak to the current memory, so that a phase's own peak can be measured.
     pub fn reset_peak_memory(&self) {
         self.shared.pool.reset_peak();
     }

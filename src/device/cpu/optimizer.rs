@@ -129,8 +129,8 @@ impl<S: Scalar> AdamConstants<S> {
     }
 }
 
-/// Steps the rows `index` of the matrices `out`, whose first row has the number `first_row`; in parallel, cut where
-/// rows of `index` are, as these ascend.
+/// Steps the rows `index` of the matrices `out`, whose first row has the number `first_row`; in parallel: as `index`
+/// ascends, `out` can be cut at any of its rows.
 fn update_rows<S: Scalar>(
     constants: &AdamConstants<S>,
     index: &[u32],

@@ -12,14 +12,14 @@ use super::vectors::{Vectors, vectorized};
 use crate::device::{Cpu, Csr, Scalar, Write, check_csr_lengths};
 use crate::error::{Error, Result, check_length};
 
-/// Scalars that a task touches at least: enough work (about 10 µs) to be worth waking a thread for.
+/// Work on at most this many scalars is not cut further: less (about 10 µs) would not be worth waking a thread for.
 pub(super) const TASK_ELEMENTS: usize = 1 << 15;
 
 /// Scalars in a block of rows that is summed up on its own.
 const SUM_BLOCK_ELEMENTS: usize = 1 << 16;
 
 /// Entries are taken in runs of this many, or of up to twice as many at the end, so that the rows that one tile of
-/// columns has read are still near when the next tile reads them.
+/// columns has read are still in a nearby cache when the next tile reads them.
 const RUN: usize = 32;
 
 /// `range` cut into runs; an empty one is a run too.
@@ -300,7 +300,7 @@ pub(super) fn write_tile<S: Scalar, const W: usize>(
 ) {
     let Some(out) = out[column..].first_chunk_mut::<W>() else { return };
     match write {
-        // What is done already is written again: the same values.
+        // Columns that are already done are written again, with the same values.
         Write::Assign => *out = *tile,
         // A choice per column, not a copy of the first ones, which would keep the tile in memory.
         Write::Add => {
@@ -311,7 +311,7 @@ pub(super) fn write_tile<S: Scalar, const W: usize>(
     }
 }
 
-/// A sum over `f64` chunks of `x` in order; `part` sums one chunk of at most `chunk` elements, given its range.
+/// The sum over chunks of `0..len`, in order; `part` sums one chunk of at most `chunk` elements, given its range.
 pub(super) fn sum_chunks(len: usize, chunk: usize, part: impl Fn(Range<usize>) -> f64 + Sync) -> f64 {
     let range = |i: usize| i * chunk..((i + 1) * chunk).min(len);
     let n_chunks = len.div_ceil(chunk);
@@ -327,7 +327,7 @@ pub(super) fn sum_chunks(len: usize, chunk: usize, part: impl Fn(Range<usize>) -
     parts.into_iter().sum()
 }
 
-/// `Ok` if the arrays of `a` fit together. That indices are in range shows when they are used.
+/// `Ok` if the arrays of `a` fit together. An index out of range panics when it is used.
 pub(super) fn check_csr<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
     check_csr_lengths(a)?;
     check_length("indices", a.indices.len(), a.indptr[a.n_rows] as usize)
@@ -335,7 +335,7 @@ pub(super) fn check_csr<S: Scalar>(a: &Csr<'_, Cpu<S>>) -> Result<()> {
 
 /// `Ok` if every entry of `index` is below `limit`.
 pub(super) fn check_index(array: &'static str, index: &[u32], limit: usize) -> Result<()> {
-    // The maximum is one vector pass; only a failure is looked for entry by entry.
+    // The maximum takes one vectorised pass; entries are searched one by one only if it is too large.
     let largest = vectorized!(
         #[inline(always)]
         |_| index.iter().fold(0, |largest: u32, &i| largest.max(i)),

@@ -1,23 +1,23 @@
-//! Asking for rows of memory some time before they are read: which rows, no hardware can guess.
+//! Prefetches rows some time before they are read: no hardware can guess which rows these are.
 
 use std::sync::OnceLock;
 
-/// How a kernel asks for rows; take it out of the loop. What is best differs between processors (measured, see
-/// `benches/NOTES.md`): AMD's want many requests under way, and all in the second-level cache, as the first level waits
-/// for few lines at a time. Intel's take a fill buffer of the first level for every request, wherever it goes, and
-/// complete rows by themselves from their beginnings.
+/// How a kernel prefetches rows; make it outside of the loop. What is best differs between processors (measured, see
+/// `benches/NOTES.md`). AMD's need many prefetches in flight, all into the second-level cache, as the first level can
+/// wait for few lines at a time. Intel's use a fill buffer of the first level for every prefetch, whichever level it is
+/// for, and fetch the rest of a row by themselves from its beginning.
 #[derive(Clone, Copy)]
 pub(super) struct Prefetch {
-    /// How many entries ahead of the one at work rows are asked for, into the output rows that come next too.
+    /// How many entries ahead of the current one rows are prefetched; these may belong to the next output rows.
     pub ahead: usize,
-    /// Every which line of a row is asked for.
+    /// Every `lines`-th cache line of a row is prefetched.
     lines: usize,
-    /// Whether into the first-level cache.
+    /// Whether rows go into the first-level cache.
     near: bool,
 }
 
 impl Prefetch {
-    /// For loops that only add rows up, and have nothing else to wait for than memory.
+    /// For loops that only add up rows, and wait for nothing but memory.
     pub(super) fn for_sums() -> Self {
         if is_intel() { Prefetch { ahead: 32, lines: 8, near: true } } else { Self::AMD }
     }
@@ -40,7 +40,7 @@ impl Prefetch {
     /// With 8 entries, products on graphs beyond the caches ran at half the speed.
     const AMD: Self = Prefetch { ahead: 32, lines: 1, near: false };
 
-    /// Asks for row `row` of `x`, `[_, dim]`, if there is such a row.
+    /// Prefetches row `row` of `x`, `[_, dim]`, if there is such a row.
     #[inline(always)]
     pub(super) fn row<T>(self, x: &[T], dim: usize, row: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -62,7 +62,7 @@ impl Prefetch {
     }
 }
 
-/// Whether this is a processor of Intel's.
+/// Whether this is an Intel processor.
 fn is_intel() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

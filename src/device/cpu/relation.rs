@@ -2,7 +2,7 @@
 //!
 //! The rows of the output are cut into tiles, and a task takes one relation after the other for its tile: the tile's
 //! rows, their groups' sums and the products of these stay in a core's second-level cache. Tiles depend on shapes
-//! alone, not on the number of threads, nor does the result.
+//! alone, so the result does not depend on the number of threads.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 const MIN_TILE: usize = 128;
 const MAX_TILE: usize = 512;
 
-/// Tiles of an output that has rows enough for them: something to do for this many threads.
+/// Tiles of an output that has enough rows: work for this many threads.
 const TILES: usize = 128;
 
 /// A relation's weight gradient is summed over blocks of at least so many groups, and at most so many blocks.
@@ -112,7 +112,7 @@ fn group_relations<S: Scalar>(
             }
             Some(weight) => {
                 let sum: f64 = edges.iter().map(|&e| weight[e as usize].widen_f64()).sum();
-                // Weights are positive; were all of a group zero, its mean would be zero, not NaN.
+                // Weights are positive; if all weights of a group were zero, its mean would be zero, not NaN.
                 let scale = if sum == 0.0 { 0.0 } else { 1.0 / sum };
                 for &e in edges {
                     factor[e as usize] = S::from_f64(weight[e as usize].widen_f64() * scale);
@@ -309,7 +309,7 @@ fn groups_of<S: Scalar>(groups: &RelationGroups<Cpu<S>>, r: usize, rows: Range<u
 }
 
 impl<S: Scalar> Cpu<S> {
-    /// The transposes of all relations' matrices, each `[k, n]`: tiles would each gather their columns anew.
+    /// The transposes of all relations' matrices, each `[k, n]`: otherwise each tile would gather the columns again.
     fn transposed_weights(&self, weight: &[S], [k, n]: [usize; 2]) -> Result<super::CpuBuffer<S>> {
         let mut out = self.allocate::<S>(weight.len())?;
         let n_relations = weight.len() / (k * n).max(1);
@@ -442,7 +442,7 @@ impl<S: Scalar> Cpu<S> {
         })
     }
 
-    /// Gives `body` some rows of `x`, together.
+    /// Calls `body` with some rows of `x` as one matrix.
     fn with_rows(&self, x: Matrix<'_, Self>, rows: &[u32], body: impl FnOnce(Operand<'_, S>)) -> Result<()> {
         if let Some(first) = consecutive(rows) {
             body(Operand::dense(&x.data[first * x.cols..][..rows.len() * x.cols], rows.len(), x.cols));

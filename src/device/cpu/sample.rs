@@ -1,6 +1,6 @@
 //! Neighbour sampling on the CPU. A block is sampled by the calling thread alone: concurrency is between batches.
 //!
-//! One pass samples, relabels and writes, by groups of some hundred edges, so that each step asks for the memory that
+//! One pass samples, relabels and writes, by groups of some hundred edges, so that each step prefetches the memory that
 //! the next one reads:
 //! 1. for each destination of the group, the picker of the method chooses edges ([`pick`], [`labor`]), whose sources
 //!    are prefetched;
@@ -31,15 +31,15 @@ use crate::error::{Result, check_length};
 use crate::graph::{EdgeSet, Graph, InEdges, Remaining};
 use crate::rng::{Purpose, Variates};
 
-/// A group ends at this many edges, or rows: what it prefetches has to stay in the first-level cache.
+/// A group ends at this many edges or rows: what it prefetches must stay in the first-level cache.
 const GROUP_EDGES: usize = 256;
 const GROUP_ROWS: usize = 64;
 
-/// How far ahead, in destinations, offsets and then rows are asked for.
+/// How many destinations ahead offsets, and then rows, are prefetched.
 const OFFSETS_AHEAD: usize = 16;
 const ROWS_AHEAD: usize = 4;
 
-/// How many sources of such a row are asked for, where all are looked at: the hardware guesses later ones.
+/// How many sources of such a row are prefetched, if all of them are read: the hardware prefetches later ones.
 const SCANNED_AHEAD: usize = 128;
 
 /// Workspaces that no thread is using.
@@ -76,7 +76,7 @@ struct Workspace {
 /// A block as it grows, and the group at work.
 #[derive(Default)]
 struct Lists {
-    /// Longer than the sources found: `n_src` of them count.
+    /// May be longer than the sources found: only the first `n_src` count.
     src: Vec<u32>,
     n_src: usize,
     indices: Vec<u32>,
@@ -88,7 +88,7 @@ struct Lists {
     sources: Vec<u32>,
 }
 
-/// What pickers calculate with.
+/// Working memory of the pickers.
 #[derive(Default)]
 struct Scratch {
     words: Vec<[u32; 4]>,
@@ -171,7 +171,7 @@ impl<S: Scalar> Cpu<S> {
     }
 }
 
-/// What `sample_block` was asked for.
+/// The arguments of `sample_block`.
 #[derive(Clone, Copy)]
 struct Job<'a> {
     graph: InEdges<'a>,
@@ -181,11 +181,11 @@ struct Job<'a> {
     layer: u32,
     /// By destination, the visits of random walks, if they were walked elsewhere.
     walked: Option<&'a [Vec<u32>]>,
-    /// `[n_positions]`: the edges' numbers in the whole graph, where no shift makes them of positions.
+    /// `[n_positions]`: the edges' ids in the whole graph, where a shift of the positions does not give them.
     numbers: Option<&'a [u64]>,
 }
 
-/// Everything that can be wrong but for repeated destinations, which relabelling finds.
+/// Checks everything except for repeated destinations, which relabelling finds.
 fn check(graph: InEdges<'_>, dst: &[u32], spec: &SampleSpec, variates: &Variates) -> Result<()> {
     check_method(graph.edge_type.is_some(), graph.edge_weight.is_some(), spec, variates)?;
     let n_vertices = graph.n_vertices;
@@ -220,9 +220,8 @@ fn sample<S: Scalar>(
 }
 
 impl Workspace {
-    /// Fills the lists, the weights in `scratch` and `indptr: [job.dst.len() + 1]`. Not generic over scalars, so
-    /// that it
-    /// is compiled here and once.
+    /// Fills the lists, the weights in `scratch` and `indptr: [job.dst.len() + 1]`. Not generic over scalars, so that
+    /// it is compiled here and only once.
     fn sample(
         &mut self,
         by_table: bool,
@@ -309,10 +308,11 @@ fn fill_lists(
         return fill_rows(job, 0..dst.len(), relabel, lists, scratch, plan, table, indptr);
     };
     if let Method::Walk { .. } = job.spec.method {
-        // Each step of a walk finds out by itself.
+        // Each step of a walk finds a row's remaining edges by itself.
         return fill_rows(job, 0..dst.len(), relabel, lists, scratch, plan, table, indptr);
     }
-    // Rows that have lost edges are in arrays of their own: one at a time, and those between them together.
+    // Rows that have lost edges are in separate arrays: they are sampled one at a time, and the rows between them
+    // together.
     let mut row = 0;
     while row < dst.len() {
         let end = row + dst[row..].iter().position(|&v| remaining.has(v)).unwrap_or(dst.len() - row);
@@ -330,7 +330,7 @@ fn fill_lists(
 }
 
 /// Finds the picker of the method, and fills the lists of some rows with it.
-#[allow(clippy::too_many_arguments)] // The workspace's parts, which are borrowed apart.
+#[allow(clippy::too_many_arguments)] // The workspace's parts, which are borrowed separately.
 fn fill_rows(
     job: &Job,
     rows: Range<usize>,
@@ -345,7 +345,7 @@ fn fill_rows(
     let indices = graph.indices;
     let fanout = spec.fanout as u64;
     let seed = variates.seed();
-    // One line an option, so that every loop below is compiled for its picker.
+    // One line per option, so that every loop below is compiled for its picker.
     macro_rules! pick_by {
         ($picker:expr) => {
             lists.pick_rows(job, rows, relabel, &mut $picker, indptr)
@@ -539,7 +539,8 @@ impl Lists {
     /// Gives the group's sources their positions, and appends the new ones to the block's.
     #[inline(always)]
     fn append_sources(&mut self, relabel: &mut impl Relabel) {
-        // One more than can be new: every source is written where a new one belongs, and counted only if it is.
+        // Room for one more than can be new: every source is written where the next new one belongs, and counted only
+        // if it is new.
         let room = self.n_src + self.sources.len() + 1;
         if self.src.len() < room {
             self.src.resize(room.next_power_of_two(), 0);

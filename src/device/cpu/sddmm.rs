@@ -1,7 +1,8 @@
 //! A value per edge on the CPU: dot products of the rows at its two ends.
 //!
-//! Rows go to tasks balanced by entries; the destination's row stays in the first cache while the sources' rows pass
-//! by. A dot product runs in a fixed number of lanes, whatever the vectors' width: the same result on every machine.
+//! Rows go to tasks balanced by entries; the destination's row stays in the first-level cache while the sources' rows
+//! are read. A dot product runs in a fixed number of lanes, whatever the vectors' width: the same result on every
+//! machine.
 
 use std::ops::Range;
 
@@ -124,8 +125,8 @@ impl<S: Send> Split for Edges<'_, S> {
 /// Lanes of a dot product: the widest vector of f32.
 const LANES: usize = 16;
 
-/// `Σ_k x[k] · y[k]`: lane l sums the k with k mod LANES = l, then lanes are added pairwise; the end likewise in four
-/// lanes, and its end in one.
+/// `Σ_k x[k] · y[k]`: lane l sums the k with k mod LANES = l, then lanes are added pairwise; the rest likewise in four
+/// lanes, and the rest of that in one.
 ///
 /// Lanes are indexed by constants only, or they would not stay in registers.
 #[inline(always)]

@@ -1,9 +1,9 @@
 //! Sparse times dense on the CPU.
 //!
 //! Rows go to tasks balanced by entries. A row is computed in tiles of columns whose sums stay in registers: per entry
-//! and tile one load and one addition a vector. Rows of `x` that come later are prefetched, as the hardware cannot
+//! and tile one load and one addition per vector. Rows of `x` that come later are prefetched, as the hardware cannot
 //! guess where they are; long rows are cut into runs of entries, between which the sums wait in memory, so that every
-//! tile but the first finds what it reads in a near cache. Sums run in the entries' order: the same result for any
+//! tile but the first finds what it reads in a nearby cache. Sums run in the entries' order: the same result for any
 //! number of threads.
 
 use std::ops::Range;
@@ -109,7 +109,8 @@ fn spmm_heads<S: Scalar>(
             #[inline(always)]
             |vectors, i, row, partial| {
                 let entries = a.indptr[i] as usize..a.indptr[i + 1] as usize;
-                // A head after the other: what the first one has gathered is near when the others read it.
+                // One head after the other: the rows that the first has read are still in cache when the others read
+                // them.
                 for (head, row) in row.chunks_exact_mut(dim).enumerate() {
                     let x = x.data;
                     let terms = HeadRows { indices, positions, weight, heads, head, x, width, dim, prefetch };
@@ -216,9 +217,9 @@ fn column_out_of_range(j: u32) -> ! {
     panic!("column {j} of a sparse matrix is out of range");
 }
 
-/// The terms of a row's sum, one an entry.
+/// The terms of a row's sum, one per entry.
 pub(super) trait Terms<S> {
-    /// Asks, at entry `e`, for what a later one will read.
+    /// Prefetches, at entry `e`, what a later entry will read.
     fn prefetch(&self, e: usize);
 
     /// Adds columns `column..column + W` of the term of entry `e` to `sum`.
@@ -362,7 +363,7 @@ pub(super) fn each_row<S: Scalar>(
     );
 }
 
-/// The factors that differ within a row, of the entry in column `j` whose weight stands at `position()`.
+/// The factors that differ within a row, of the entry in column `j` whose weight is at `position()`.
 #[inline(always)]
 pub(super) fn entry_weight<S: Scalar>(
     edge: Option<&[S]>,
@@ -479,7 +480,7 @@ struct MaxRow<'a, S> {
     indices: &'a [u32],
     /// All entries of the row.
     row: Range<usize>,
-    /// Those that are looked at now, after all before them.
+    /// The entries to look at now; all before them are done.
     run: Range<usize>,
     out: &'a mut [S],
     argmax: &'a mut [u32],
@@ -511,7 +512,7 @@ impl<S: Scalar> Tile for MaxRow<'_, S> {
             }
             let x = row_tile::<S, W>(self.x, dim, self.indices[e], column);
             for k in 0..W {
-                // Strictly greater, so that the first of equals stays; no NaN is.
+                // Strictly greater, so that the first of equal values stays; a NaN never is.
                 let greater = x[k] > max[k];
                 max[k] = if greater { x[k] } else { max[k] };
                 position[k] = if greater { e as u32 } else { position[k] };

@@ -1,4 +1,4 @@
-//! What is derived from a sparse pattern, on the CPU.
+//! Transposes, degrees and inverse permutations on the CPU.
 
 use super::kernels::kernels;
 use super::parallel::{check_csr, check_index, for_elements};

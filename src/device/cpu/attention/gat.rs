@@ -1,5 +1,5 @@
 //! GAT, fused. The backward pass gathers `dout` of a source's destinations once: the same row serves `⟨dout, z⟩` and
-//! `dz` while it is near.
+//! `dz` while it is in cache.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(super) fn reset<S: Scalar>(values: &mut Vec<S>, len: usize) {
 }
 
 /// Calls `$function` with the number of heads as a constant, if it is a usual one: loops over heads are then single
-/// vector operations. 0 stands for any number.
+/// vector operations. 0 means any number.
 macro_rules! by_heads {
     ($heads:expr, $function:ident($($argument:expr),*)) => {
         match $heads {
@@ -131,8 +131,8 @@ impl<T: Send> Split for FirstRows<'_, T> {
     }
 }
 
-/// What a destination contributes to each of its messages, side by side, as it is gathered for each: `score_dst`,
-/// `max`, `ln sum` and `δ`, each `[heads]`.
+/// What a destination contributes to each of its messages: `score_dst`, `max`, `ln sum` and `δ`, each `[heads]`, side
+/// by side because they are gathered together.
 fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> Vec<S> {
     let (n_dst, width) = (saved.out.rows, saved.out.cols);
     let mut stats = vec![S::zero(); n_dst * 4 * heads];

@@ -1,5 +1,5 @@
-//! GATv2, fused. A score needs the source's whole row, so a row of a destination's sources is read for the scores and
-//! again, then from a near cache, for the sums.
+//! GATv2, fused. A score needs the source's whole row, so the row of each source is read for the score and again, then
+//! from a nearby cache, for the sum.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Attention on the CPU.
 //!
-//! Rows go to tasks balanced by entries. A row's scores (`heads` a message) are made first, in the task's own scratch
+//! Rows go to tasks balanced by entries. A row's scores (`heads` per message) are made first, in the task's own scratch
 //! memory, where softmax runs over them in full vectors; then the messages are added up in tiles of whole heads whose
-//! sums stay in registers: each gathered row is read once from far memory. All sums run in the messages' order, and a
-//! row is computed by one task: the same result for any number of threads.
+//! sums stay in registers: each gathered row is read from memory once. All sums run in the messages' order, and a row
+//! is computed by one task: the same result for any number of threads.
 
 mod gat;
 mod gatv2;

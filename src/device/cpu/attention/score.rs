@@ -107,7 +107,7 @@ pub(super) fn exp_all<S: Scalar>(values: &mut [S]) {
 #[inline(always)]
 fn exp_f32(x: f32) -> f32 {
     const LEAST: f32 = -87.0;
-    // Adding this rounds to a whole number, which then stands in the lowest bits.
+    // Adding this rounds to a whole number, which is then in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -115,7 +115,8 @@ fn exp_f32(x: f32) -> f32 {
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (clamped - n * LN_2_HIGH) - n * LN_2_LOW;
-    // Taylor's polynomial, its coefficients moved so that the largest error on |r| ≤ ln 2 / 2 is least (Cephes, expf).
+    // Taylor's polynomial, its coefficients adjusted so that the largest error on |r| ≤ ln 2 / 2 is least (Cephes,
+    // expf).
     let mut p = 1.987_569_1e-4;
     for c in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
         p = p * r + c;
@@ -159,7 +160,7 @@ impl<'a> Dropout<'a> {
         })
     }
 
-    /// Multiplies the weights, one a head, of the message from source `s` to destination `t` by 0 or `1 / (1 − p)`.
+    /// Multiplies the weights, one per head, of the message from source `s` to destination `t` by 0 or `1 / (1 − p)`.
     #[inline(always)]
     pub fn apply<S: Scalar>(&self, s: usize, t: usize, weights: &mut [S]) {
         let ids = [self.vertices[s], self.vertices[t]];

@@ -118,7 +118,7 @@ pub(super) fn lane_sum<S: Scalar, const W: usize>(mut lanes: [S; W], skip: usize
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-/// What is gathered for the entries [`Prefetch`]'s `ahead` after those from `begin` on.
+/// What to prefetch at the entries from `begin` on: the indices of the entries [`Prefetch`]'s `ahead` after them.
 #[inline(always)]
 pub(super) fn later(indices: &[u32], begin: usize) -> &[u32] {
     indices.get(begin + Prefetch::for_products().ahead..).unwrap_or_default()
@@ -148,8 +148,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Asks for the row of `x` that message `k` of `later` will gather; for the first tile of a row, which asks for
-    /// all.
+    /// Prefetches the row of `x` that message `k` of `later` will gather. Only the first tile of a row does, for all
+    /// tiles.
     #[inline(always)]
     pub(super) fn prefetch<S>(&self, x: &[S], width: usize, k: usize, begin: usize) {
         if begin == 0

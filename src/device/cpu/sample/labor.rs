@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::graph::InEdges;
 use crate::rng::Variates;
 
-/// How far ahead of its use a table entry is asked for, in edges.
+/// How many edges ahead of its use a table entry is prefetched.
 const AHEAD: usize = 16;
 
 /// What LABOR knows of a block: its *candidates*, the sources of all in-edges, each once.
@@ -67,7 +67,7 @@ impl Plan {
         self.ids.len()
     }
 
-    /// Finds π and c by fixed-point iteration, beginning at π = 1, together with the `peers`.
+    /// Finds π and c by fixed-point iteration from π = 1, together with the `peers`.
     pub(super) fn optimize(
         &mut self,
         fanout: u64,
@@ -123,7 +123,7 @@ pub(crate) trait LaborPeers {
     fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64>;
 }
 
-/// Nobody.
+/// No peers: this call samples all destinations.
 pub(crate) struct Alone;
 
 impl LaborPeers for Alone {

@@ -14,7 +14,7 @@ pub(super) struct NaiveBlock {
     pub(super) indices: Vec<u32>,
     /// Empty for walks.
     pub(super) edge_id: Vec<u64>,
-    /// `None` where all edges of a row count alike.
+    /// `None` where all edges of a row have equal weight.
     pub(super) weight: Option<Vec<f64>>,
 }
 

@@ -15,13 +15,13 @@ pub(super) struct Row {
     pub(super) vertex: u32,
     /// Positions in the arrays of edges.
     pub(super) edges: Range<u64>,
-    /// What positions lack to be the edges' numbers in the whole graph.
+    /// What to add to a position to get the edge's id in the whole graph.
     pub(super) shift: u64,
 }
 
 /// Decides about one row at a time.
 pub(super) trait Pick {
-    /// Whether all of a row's sources are looked at, so that it pays to ask for their memory early.
+    /// Whether all of a row's sources are read, so that it pays to prefetch them.
     const SCANS: bool;
 
     /// Fewest edges that a row of this degree will keep.
@@ -68,8 +68,8 @@ pub(super) struct Subset<'w> {
     pub(super) fanout: u64,
     /// `[fanout.div_ceil(4)]` or longer: a row's draws, four 32-bit words to a Philox block.
     pub(super) words: &'w mut Vec<[u32; 4]>,
-    /// One bit for each place of a row, modulo the number of bits: at least 64 a draw, so that a row of a higher
-    /// degree seldom finds a bit taken by another place. All zero between rows.
+    /// One bit for each place of a row, modulo the number of bits: at least 64 per draw, so that in a row of a higher
+    /// degree a bit is seldom taken by another place. All zero between rows.
     pub(super) taken: &'w mut Vec<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Subset<'_> {
         self.draw_again(vertex, draw, n)
     }
 
-    /// After a rejection, or for a row that a 32-bit draw does not reach.
+    /// After a rejection, or for a row too long for a 32-bit draw.
     #[cold]
     fn draw_again(&self, vertex: u32, draw: usize, n: u64) -> u64 {
         let counter = u64::from(vertex) | (draw as u64) << 32;
@@ -151,7 +151,7 @@ impl Pick for Subset<'_> {
     }
 }
 
-/// Keeps the `fanout` edges of the smallest keys, ties to the lower id, and forgets the keys. A key is
+/// Keeps the `fanout` edges of the smallest keys, ties to the lower id, and clears the keys. A key is
 /// `value << 64 | place in the row`.
 #[inline(always)]
 pub(super) fn keep_smallest(keys: &mut Vec<u128>, fanout: u64, start: u64, kept: &mut Vec<u64>) {
@@ -227,8 +227,8 @@ impl<F: Fn(u64, u64) -> u64> Pick for Smallest<'_, F> {
     }
 }
 
-/// The `fanout` edges of each relation with the smallest variates: of every relation of every destination a uniform
-/// subset, which is a function of the seed, the layer and the relation's edges there, whatever other relations hold.
+/// The `fanout` edges of each relation with the smallest variates: a uniform subset of each relation of each
+/// destination, which is a function of the seed, the layer and the relation's edges there, and not of other relations.
 pub(super) struct SmallestPerRelation<'w, F> {
     pub(super) variates: Variates,
     pub(super) stream: u64,
@@ -366,7 +366,7 @@ fn labor_0_threshold(fanout: u64, degree: u64) -> u64 {
     (u128::from(fanout) << 32).div_ceil(u128::from(degree)) as u64
 }
 
-/// LABOR-0: an edge is kept iff its source's variate is at most `fanout / degree`, decided in integers.
+/// LABOR-0: an edge is kept iff its source's variate is below `fanout / degree`, decided in integers.
 pub(super) struct Labor0<'w> {
     pub(super) variates: Variates,
     pub(super) stream: u64,
@@ -392,7 +392,7 @@ impl Pick for Labor0<'_> {
         let sources = &self.indices[edges.start as usize..edges.end as usize];
         let id = |place: u64| u64::from(sources[place as usize]);
         for_words(&self.variates, self.stream, degree, id, |first, words| {
-            // As bits, so that no comparison is a branch that may be guessed wrong; few are set.
+            // As bits, so that no comparison is a branch that may be mispredicted; few bits are set.
             let mut below = 0;
             for (lane, &word) in words.iter().enumerate() {
                 below |= u32::from(u64::from(word) < threshold) << lane;
@@ -402,7 +402,7 @@ impl Pick for Labor0<'_> {
     }
 }
 
-/// [`Labor0`] where the most significant bytes of all vertices' variates are at hand.
+/// [`Labor0`] with a table of the most significant bytes of all vertices' variates.
 pub(super) struct Labor0ByTable<'w> {
     pub(super) table: TopBytes<'w>,
     pub(super) found: &'w mut Found,

@@ -1,6 +1,6 @@
-//! A hint to the memory system.
+//! Prefetches single elements.
 
-/// Asks for the cache line of `slice[index]`, to be read soon. Never a fault: an index beyond the slice is no request.
+/// Prefetches the cache line of `slice[index]`. Never faults: an index beyond the slice prefetches nothing.
 #[inline(always)]
 pub(super) fn prefetch<T>(slice: &[T], index: usize) {
     if index < slice.len() {

@@ -3,21 +3,21 @@
 use super::prefetch::prefetch;
 use crate::huge_pages;
 
-/// Graphs of up to this many vertices are relabelled by a table with an entry a vertex (1 GiB at most a workspace, of
-/// which only touched huge pages exist); larger ones by a hash table, in proportion to the block.
+/// Graphs of up to this many vertices are relabelled by a table with one entry per vertex (at most 1 GiB per workspace,
+/// of which only touched huge pages exist); larger ones by a hash table whose size is proportional to the block's.
 pub(super) const MAX_STAMPED_VERTICES: usize = 1 << 28;
 
 /// Positions of the ids of one block.
 pub(super) trait Relabel {
-    /// Asks for the memory that `position(id, _)` will touch.
+    /// Prefetches the memory that `position(id, _)` will touch.
     fn prefetch(&self, id: u32);
 
     /// The position of `id`; an id not seen yet gets the position `next`.
     fn position(&mut self, id: u32, next: u32) -> u32;
 }
 
-/// An entry for every vertex: `base + position`, where `base` exceeds all entries of earlier blocks. So nothing is
-/// cleared between blocks.
+/// An entry for every vertex: `base + position`, where `base` exceeds all entries of earlier blocks, so that nothing
+/// need be cleared between blocks.
 #[derive(Default)]
 pub(super) struct Stamped {
     entries: Vec<u32>,
@@ -50,7 +50,7 @@ impl Relabel for Stamped {
         prefetch(&self.entries, id as usize);
     }
 
-    /// Without a branch on whether the id is new, which no predictor could guess.
+    /// Does not branch on whether the id is new: no predictor could guess it.
     #[inline(always)]
     fn position(&mut self, id: u32, next: u32) -> u32 {
         let entry = &mut self.entries[id as usize];

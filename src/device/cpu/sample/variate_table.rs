@@ -1,4 +1,4 @@
-//! LABOR-0's variates of all vertices in one table, for batches that look at more in-edges than there are vertices.
+//! LABOR-0's variates of all vertices in one table, for batches that read more in-edges than there are vertices.
 
 use super::pick::for_words;
 use super::relabel::MAX_STAMPED_VERTICES;
@@ -8,30 +8,30 @@ use crate::graph::InEdges;
 use crate::huge_pages;
 use crate::rng::Variates;
 
-/// What a read of four bytes at the last vertex's reads beyond it.
+/// Bytes beyond the last vertex's that a read of four bytes there touches.
 const PADDING: usize = 3;
 
-/// Sources are looked at in parts of this many, by this many at a time.
+/// Sources are taken in parts of `PART`, and within a part `LANES` at a time.
 const PART: usize = 1024;
 const LANES: usize = 16;
 
-/// Places in a part, and room for a vector more.
+/// The places found in a part, with room for one vector more.
 pub(super) type Found = [u32; PART + LANES];
 
 /// The most significant byte of every vertex's variate: a quarter of the memory of the variates, so that it stays in
-/// the second-level cache up to a million vertices, and of 256 edges only one has to be decided by the other bytes. One
+/// the second-level cache up to a million vertices, and only one edge of 256 has to be decided by the other bytes. One
 /// table serves the layers of a batch that share a stream, and the batches that share a seed.
 #[derive(Default)]
 pub(super) struct VariateTable {
     /// `[n_vertices + PADDING]`
     bytes: Vec<u8>,
-    /// What they are the variates of.
+    /// The variates and the stream that the bytes belong to.
     of: Option<(Variates, u64)>,
 }
 
 impl VariateTable {
-    /// Fills the table, if sampling `dst` looks at so many edges that it pays: looking a byte up takes a fifth of the
-    /// time of making a variate, and a fiftieth if that is blended. Returns nothing otherwise.
+    /// Fills the table, if sampling `dst` reads so many edges that it pays: looking up a byte takes a fifth of the time
+    /// of drawing a variate, and a fiftieth if minibatches are dependent. Returns `None` otherwise.
     pub(super) fn get(
         &mut self,
         graph: InEdges<'_>,
@@ -103,7 +103,7 @@ impl TopBytes<'_> {
     }
 
     /// Writes the places of the sources whose bytes are at most `limit`, ascending, to `found`. Returns how many there
-    /// are. No branch depends on a byte: none could be guessed.
+    /// are. No branch depends on a byte, as none could be predicted.
     #[inline(always)]
     fn find(self, sources: &[u32], limit: u8, found: &mut Found) -> usize {
         #[cfg(target_arch = "x86_64")]

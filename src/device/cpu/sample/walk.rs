@@ -16,7 +16,7 @@ pub(super) struct Walks<'w> {
     pub(super) visits: &'w mut Vec<u32>,
     /// `(visits, vertex)` of one destination.
     pub(super) ranking: &'w mut Vec<(u32, u32)>,
-    /// By destination: visits of walks that were walked elsewhere, instead of walks here.
+    /// By destination: the visits of walks that were done elsewhere; `None`: walk here.
     pub(super) walked: Option<&'w [Vec<u32>]>,
 }
 

@@ -79,7 +79,7 @@ fn fanouts_per_relation_equal_the_naive_ones() {
     }
 }
 
-/// What a relation keeps does not hang on what other relations hold beside it.
+/// What a relation keeps does not depend on the edges of other relations.
 #[test]
 fn edges_of_a_relation_are_equally_likely() {
     let graph = typed_star();
