@@ -13,7 +13,7 @@ use crate::device::{
 };
 use crate::error::{Error, Result, check_length};
 
-/// What kernels write down of rows with many entries.
+/// Scratch memory of the kernels for rows with many entries.
 struct Scratch<S> {
     hubs: CudaBuffer<u32>,
     records: CudaBuffer<S>,
@@ -21,7 +21,7 @@ struct Scratch<S> {
 
 impl<S: Scalar> Cuda<S> {
     /// A launcher's view of the messages of `a`, of which the first `n_own` rows have self-loops, with `width` columns
-    /// and `n_record` scalars a piece.
+    /// and `n_record` scalars per piece.
     fn messages(
         &self,
         a: &Csr<'_, Self>,
@@ -59,7 +59,7 @@ impl<S: Scalar> Cuda<S> {
         Ok((messages, scratch))
     }
 
-    /// `Ok` if the arrays of edge softmax fit together, as far as their lengths say; and `n_edge`.
+    /// `n_edge`, if the arrays of edge softmax fit together as far as their lengths show.
     fn check_edges(
         indptr: CudaView<'_, u32>,
         heads: usize,
@@ -217,7 +217,7 @@ impl<S: Scalar> Attention for Cuda<S> {
         let (sums, da) = (scratch.pointer().cast(), da.pointer().cast());
         let stream = self.stream()?;
         // SAFETY: `x` holds `rows * heads * dim` scalars, `dout` `rows * heads`, `da` `heads * dim`, and the scratch
-        // memory as many a part.
+        // memory as many per part.
         let code = unsafe {
             ffi::cohop_head_dot_backward_vector(dtype::<S>(), rows, heads, dim, x, dout, sums, da, stream)
         };
@@ -274,7 +274,7 @@ impl<S: Scalar> Attention for Cuda<S> {
         let dscore_dst_own = gradients.dscore_dst_own.pointer().cast();
         let dscore_edge = gradients.dscore_edge.pointer().cast();
         let (n_dst, stats, stream) = (n_dst as u64, stats.pointer().cast(), self.stream()?);
-        // SAFETY: as in `gat`; `stats` holds four scalars a destination and head.
+        // SAFETY: as in `gat`; `stats` holds four scalars per destination and head.
         let code = unsafe {
             ffi::cohop_gat_backward(
                 dtype::<S>(),
@@ -337,7 +337,7 @@ impl<S: Scalar> Attention for Cuda<S> {
         let (max, sum, totals) = (max.pointer().cast(), sum.pointer().cast(), totals.pointer().cast());
         let (dz_dst, dattention) = (dz_dst.data.pointer().cast(), dattention.data.pointer().cast());
         let (messages, stream) = (messages.pointer().cast(), self.stream()?);
-        // SAFETY: as in `gat`; `totals` holds a scalar a segment and head.
+        // SAFETY: as in `gat`; `totals` holds one scalar per segment and head.
         let code = unsafe {
             ffi::cohop_gatv2_backward_destinations(
                 dtype::<S>(),

@@ -1,5 +1,5 @@
-//! What [`Cuda`](super::Cuda) asks of the CUDA driver, through `cudarc`, which opens it when first called: the same
-//! binary runs on machines without one.
+//! What [`Cuda`](super::Cuda) needs of the CUDA driver, through `cudarc`, which loads it at the first call: the same
+//! binary runs on machines without a driver.
 
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Of every block.
+    /// The alignment of every block.
     pub(super) const ALIGNMENT: usize = 256;
 
     /// Whether free blocks are kept for reuse.
@@ -37,7 +37,7 @@ impl Driver {
         // The primary context, which is also the one that launchers use.
         let context = CudaContext::new(ordinal).map_err(none)?;
         let stream = context.new_stream().map_err(device_error("create a stream"))?;
-        let name = context.name().map_err(device_error("ask for the name"))?;
+        let name = context.name().map_err(device_error("query the name"))?;
         Ok(Driver { context, stream, name, blas: OnceLock::new() })
     }
 
@@ -69,7 +69,7 @@ impl Driver {
         let address = unsafe { result::malloc_sync(bytes) };
         let address = address.map_err(|error| {
             let (free, total) = result::mem_get_info().unwrap_or_default();
-            let message = format!(": {bytes} bytes were asked for, {free} of {total} are free");
+            let message = format!(": {bytes} bytes were requested, {free} of {total} are free");
             Error::Device { operation: "allocate", code: error.0 as i32, name: name(error), message }
         })?;
         Ok(Address(address as *mut u8))
@@ -92,7 +92,7 @@ impl Driver {
             operation: "allocate page-locked host memory",
             code: error.0 as i32,
             name: name(error),
-            message: format!(": {bytes} bytes were asked for"),
+            message: format!(": {bytes} bytes were requested"),
         })?;
         Ok(Address(pointer.cast()))
     }
@@ -104,7 +104,8 @@ impl Driver {
         let _ = self.bind().map(|_| unsafe { result::free_host(address.0.cast()) });
     }
 
-    /// Page-locks host memory, so that copies from it run behind. `false` if the system refuses: then they do not.
+    /// Page-locks host memory, so that copies from it are asynchronous. `false` if the system refuses: then they are
+    /// not.
     ///
     /// # Safety
     /// The memory stays allocated until [`unpin`](Driver::unpin).
@@ -123,7 +124,7 @@ impl Driver {
     }
 
     /// # Safety
-    /// Both hold `bytes` bytes; if `from` is page-locked, it stays as it is until the copy is done.
+    /// Both hold `bytes` bytes; if `from` is page-locked, it is neither freed nor changed before the copy is done.
     pub(super) unsafe fn copy_to_device(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -137,7 +138,7 @@ impl Driver {
     }
 
     /// # Safety
-    /// Both hold `bytes` bytes, and `to` stays until the copy is done.
+    /// Both hold `bytes` bytes, and `to` is not freed before the copy is done.
     pub(super) unsafe fn copy_to_host(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -169,12 +170,12 @@ impl Driver {
         self.stream.synchronize().map_err(device_error("wait for the device"))
     }
 
-    /// What the stream has been given so far, to be waited for.
+    /// An event that follows all work given to the stream so far.
     pub(super) fn record(&self) -> Result<Event> {
         self.stream.record_event(None).map(Event).map_err(device_error("record an event"))
     }
 
-    /// Lets what the stream is given from now on wait for `event`.
+    /// Makes all work given to the stream from now on wait for `event`.
     pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
         self.stream.wait(&event.0).map_err(device_error("wait for an event"))
     }
@@ -184,8 +185,7 @@ impl Driver {
         if let Some(blas) = self.blas.get() {
             return Ok(blas);
         }
-        // As for the driver, cudarc would panic.
-        // SAFETY: looks for a library and closes it again.
+        // As with the driver, cudarc would panic. SAFETY: looks for a library and closes it again.
         if !unsafe { cudarc::cublas::sys::is_culib_present() } {
             let remedy = "install cuBLAS 13 where the dynamic linker finds it (libcublas.so)".into();
             return Err(Error::Unavailable { what: "cuBLAS".into(), remedy });

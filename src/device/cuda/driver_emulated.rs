@@ -1,4 +1,4 @@
-//! What [`Cuda`](super::Cuda) asks of a driver, answered by the CPU: device memory is host memory, streams run at once.
+//! What [`Cuda`](super::Cuda) needs of a driver, on the CPU: device memory is host memory, and streams run at once.
 
 use std::alloc::Layout;
 use std::ffi::c_void;
@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 pub(super) struct Driver;
 
 impl Driver {
-    /// Of every block, as the CUDA driver promises.
+    /// The alignment of every block, as the CUDA driver promises it.
     pub(super) const ALIGNMENT: usize = 256;
 
-    /// Blocks go back at once, so that a use after it is seen by the address sanitizer.
+    /// Blocks are freed at once, so that the address sanitizer sees a use after free.
     pub(super) const POOLED: bool = false;
 
     pub(super) fn open(ordinal: usize) -> Result<Self> {
@@ -36,7 +36,7 @@ impl Driver {
         Ok(std::ptr::null_mut())
     }
 
-    /// Exact sizes: the address sanitizer sees the first byte beyond.
+    /// Exact sizes: the address sanitizer sees an access to the first byte beyond.
     pub(super) fn size_class(bytes: usize) -> usize {
         bytes
     }
@@ -54,8 +54,8 @@ impl Driver {
                 message: format!(": {bytes} bytes"),
             });
         }
-        // What is read before it is written shows: all bits set is a NaN, and an index out of any range.
-        // SAFETY: just allocated with as many bytes.
+        // Makes reads of unwritten memory visible: all bits set is a NaN, and an index out of any range. SAFETY: just
+        // allocated with as many bytes.
         unsafe { pointer.write_bytes(0xff, bytes) };
         Ok(Address(pointer))
     }
@@ -133,7 +133,7 @@ impl Event {
     }
 }
 
-/// Of a block; the sizes were checked by the pool.
+/// The layout of a block; the pool has checked its size.
 fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, Driver::ALIGNMENT)
         .expect("the pool allocates less than isize::MAX / 2 bytes")

@@ -151,7 +151,7 @@ impl<S: Scalar> Elementwise for Cuda<S> {
         let from = x.data.pointer().wrapping_add(x_column).cast();
         let to = out.data.pointer().wrapping_add(out_column).cast();
         let stream = self.stream()?;
-        // SAFETY: each row of `x` and of `out` has `n_columns` columns from the one that its pointer stands at.
+        // SAFETY: each row of `x` and of `out` has `n_columns` columns from the one that its pointer points to.
         let code = unsafe {
             ffi::cohop_copy_columns(
                 dtype::<S>(),

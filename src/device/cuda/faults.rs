@@ -1,4 +1,4 @@
-//! The emulator finds the faults that `cuda/emulate/faults.cu` plants, each in the modes that are made for it, and
+//! The emulator finds the faults that `cuda/emulate/faults.cu` plants, each in the modes that are meant for it, and
 //! nothing in their sound twins.
 
 // A panic is how these tests fail.

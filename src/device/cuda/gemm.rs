@@ -102,7 +102,8 @@ impl<S: Scalar> Cuda<S> {
 
 #[cfg(feature = "emulate")]
 impl<S: Scalar> Cuda<S> {
-    /// The product, of shapes that were checked and are not empty: there is no cuBLAS to emulate, the CPU's stands in.
+    /// The product, of shapes that were checked and are not empty: cuBLAS cannot be emulated, so the CPU's product
+    /// stands in for it.
     fn product(
         &self,
         a: Matrix<'_, Self>,
@@ -115,7 +116,7 @@ impl<S: Scalar> Cuda<S> {
         use super::CudaView;
         use crate::device::Cpu;
 
-        // SAFETY: the emulated device's memory is the host's; a view holds as many elements, and its lifetime goes on.
+        // SAFETY: the emulated device's memory is the host's; a view holds as many elements, and outlives this call.
         let host = |x: &CudaView<'_, S>| unsafe { std::slice::from_raw_parts(x.pointer(), x.len()) };
         // SAFETY: as above, and exclusive.
         let data = unsafe { std::slice::from_raw_parts_mut(out.data.pointer(), out.data.len()) };

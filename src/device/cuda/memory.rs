@@ -1,4 +1,4 @@
-//! Device memory: buffers from a pool, views of them, and the word in which kernels report.
+//! Device memory: buffers from a pool, views of them, and the status word in which kernels report.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -19,11 +19,11 @@ unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
 
-/// Free blocks by size, so that no step but the first asks the driver for memory.
+/// Free blocks by size, so that only the first step allocates memory from the driver.
 ///
-/// A pool belongs to the stream of `driver`. Where that stream is also the one that uses the blocks, a block may be
-/// used again at once: what comes next is queued behind what may still use it. The blocks of a stream that uploads are
-/// used by another, `user`; then a free block has the point up to which `user` may use it, to be waited for.
+/// A pool belongs to the stream of `driver`. Where that stream also uses the blocks, a free block may be reused at
+/// once: new work is queued behind the work that may still use it. The blocks of a stream that uploads are used by
+/// another stream, `user`; then a free block has an event of `user`, to be waited for before it is reused.
 #[derive(Debug)]
 pub(super) struct Pool {
     driver: Arc<Driver>,
@@ -63,7 +63,7 @@ impl Pool {
             }
             None if bytes == 0 => Address(std::ptr::without_provenance_mut(Driver::ALIGNMENT)),
             None => self.driver.allocate(bytes).or_else(|_| {
-                // What the pool holds in other sizes may be what is missing.
+                // Free blocks of other sizes may hold the memory that is missing.
                 self.trim()?;
                 self.driver.allocate(bytes)
             })?,
@@ -71,7 +71,7 @@ impl Pool {
         Ok(CudaBuffer { address, len, bytes, place: Place::Device, pool: self.clone(), element: PhantomData })
     }
 
-    /// A buffer in host memory that kernels reach too, with the elements of `host`.
+    /// A buffer in host memory that kernels can access too, with the elements of `host`.
     pub(super) fn share<T: Element>(self: &Arc<Self>, host: &[T]) -> Result<CudaBuffer<T>> {
         let (len, bytes) = (host.len(), size_of_val(host));
         if bytes == 0 {
@@ -83,11 +83,11 @@ impl Pool {
         Ok(CudaBuffer { address, len, bytes, place: Place::Host, pool: self.clone(), element: PhantomData })
     }
 
-    /// Frees what [`share`](Pool::share) allocated, after a wait for what may still use it.
+    /// Frees what [`share`](Pool::share) allocated, after waiting for work that may still use it.
     fn free_shared(&self, address: Address, bytes: usize) {
         let is_idle =
             self.driver.bind().and_then(|_| self.user.synchronize()).and_then(|()| self.driver.synchronize());
-        // On a device that was lost, a kernel may still have it: it is left.
+        // If the device was lost, a kernel may still use the memory: it is not freed.
         if is_idle.is_ok() {
             // SAFETY: allocated by `allocate_shared` with as many bytes, nobody owns it, and the device is idle.
             unsafe { self.driver.free_shared(address, bytes) };
@@ -100,7 +100,7 @@ impl Pool {
         }
         if !Driver::POOLED {
             // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone; without pools,
-            // nothing runs behind.
+            // nothing runs asynchronously.
             return unsafe { self.driver.free(address, bytes) };
         }
         let used_until = if Arc::ptr_eq(&self.driver, &self.user) {
@@ -115,7 +115,7 @@ impl Pool {
         self.free().entry(bytes).or_default().push(Free { address, used_until });
     }
 
-    /// Gives all free blocks back to the driver, after a wait for what may still use them.
+    /// Gives all free blocks back to the driver, after waiting for work that may still use them.
     fn trim(&self) -> Result<()> {
         self.user.synchronize()?;
         self.driver.synchronize()?;
@@ -135,7 +135,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // On a device that was lost there is nothing to give back.
+        // If the device was lost, there is nothing to give back.
         let _ = self.trim();
     }
 }
@@ -276,7 +276,7 @@ fn part<T>(address: Address, len: usize, range: Range<usize>) -> (Address, usize
     (Address(address.0.wrapping_add(range.start * size_of::<T>())), range.len())
 }
 
-/// The word in which kernels report the first index out of range; in memory that both sides reach.
+/// The status word in which kernels report the first index out of range; in memory that host and device can access.
 pub(super) struct Status {
     driver: Arc<Driver>,
     address: Address,
@@ -295,7 +295,7 @@ impl Status {
         self.address.0.cast()
     }
 
-    /// What kernels reported since the last time; to be called while none runs.
+    /// What kernels reported since the last call, as an error. To be called while no kernel runs.
     pub(super) fn check(&self) -> Result<()> {
         // SAFETY: the memory is valid as long as `self`, and the host may read and write it while no kernel runs. It
         // is read as volatile because the device writes it.

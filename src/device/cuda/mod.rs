@@ -1,18 +1,18 @@
 //! The CUDA device: hand-written kernels (`cuda/*.cu`) on one GPU, in streams.
 //!
-//! Work is given to the device's stream and runs behind the caller; only [`Storage::download`] and
-//! [`Storage::synchronize`] wait. Kernels that meet an index out of range skip it and say so in a word that these two
-//! look at: there the error comes up, with the array's name, position and value.
+//! Kernels are queued on the device's stream and run asynchronously. A kernel that meets an index out of range skips it
+//! and records it in a status word, which [`Storage::download`] and [`Storage::synchronize`] check after they have
+//! waited for the stream: they return the error, with the array's name, the position and the value.
 //!
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
-//! product. [`Cuda`] is the same in both builds; they differ in `driver`.
+//! product. [`Cuda`] is the same in both builds; only `driver` differs.
 
 mod attention;
 mod batch_norm;
 mod elementwise;
 #[cfg(all(test, feature = "emulate"))]
 mod faults;
-// All of the interface is bound, used or not.
+// The whole interface is bound, used or not.
 #[allow(dead_code)]
 mod ffi;
 mod gather;
@@ -69,13 +69,13 @@ struct Shared {
 struct Queue {
     pool: Arc<Pool>,
     status: Status,
-    /// Host buffers that are being copied from, and the points at which that is done.
+    /// Host buffers that are being copied from, and the events that mark the ends of the copies.
     in_flight: Mutex<Vec<(Event, Box<dyn Any + Send>)>>,
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Copies that are under way read the host buffers that are freed next.
+        // Copies in progress still read the host buffers, which are freed next.
         let _ = self.pool.driver().synchronize();
     }
 }
@@ -100,7 +100,7 @@ impl<S: Scalar> Cuda<S> {
         self.queue.pool.driver()
     }
 
-    /// The stream for launchers, after the device was made the calling thread's.
+    /// The stream for launchers. Makes the device current on the calling thread.
     fn stream(&self) -> Result<*mut c_void> {
         if let Some(what) = self.shared.lost.get() {
             let message = ": nothing more can run on this device until the process ends".into();
@@ -197,8 +197,8 @@ impl<S: Scalar> Storage for Cuda<S> {
     fn upload<T: Element>(&self, host: &[T]) -> Result<CudaBuffer<T>> {
         self.stream()?;
         let buffer = self.scratch::<T>(host.len())?;
-        // SAFETY: both hold `host.len()` elements. A slice may be of page-locked memory, whose copy runs behind: it is
-        // waited for, as the slice may end with this call.
+        // SAFETY: both hold `host.len()` elements. The slice may be page-locked memory, whose copy is asynchronous: the
+        // copy is waited for, as the slice may be freed after this call.
         unsafe {
             self.driver().copy_to_device(host.as_ptr().cast(), buffer.pointer().cast(), size_of_val(host))?;
         }

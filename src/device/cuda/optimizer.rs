@@ -94,7 +94,7 @@ impl<S: Scalar> Optimizer for Cuda<S> {
     }
 }
 
-/// As the launchers take them: they round to the scalar.
+/// The constants as launchers take them, in f64: launchers round them to the scalar.
 fn adam_constants(step: AdamStep) -> Result<ffi::cohop_adam> {
     let AdamConstants { decay, shrink, epsilon, beta1, rest1, beta2, rest2, rate, correction2 } =
         AdamConstants::<f64>::new(step)?;

@@ -1,7 +1,7 @@
 //! Aggregation over typed edges on CUDA; see `cuda/relation_groups.cu` and `cuda/relation.cu`.
 //!
 //! Sums over edges and over groups are sparse products. In between, one launch multiplies the rows of all groups, each
-//! with its relation's weights, into memory of a row a group; never is there a row an edge.
+//! with its relation's weights, into memory of one row per group; there is never one row per edge.
 
 use super::{Cuda, CudaBuffer, CudaView, CudaViewMut, dtype, ffi};
 use crate::device::relation::{check_relation_product, check_relation_weight_gradient, check_typed_edges};
@@ -22,8 +22,8 @@ pub struct GroupsByRow<S: Scalar> {
     pub groups: CudaBuffer<u32>,
     /// `[n_rows + 1]`: where each row's edges begin in `partner`.
     pub edge_indptr: CudaBuffer<u32>,
-    /// `[n_edge]`, by row, then by position in the block: the edge's group in the other direction, counted from the
-    /// first one of all.
+    /// `[n_edge]`, by row, then by position in the block: the edge's group in the other direction, counted over all
+    /// relations.
     pub partner: CudaBuffer<u32>,
     /// `[n_edge]`, in the same order: the edge's factor.
     pub weight: CudaBuffer<S>,
@@ -52,7 +52,7 @@ impl<S: Scalar> Relation for Cuda<S> {
         let sorted = scratch.pointer().cast();
         // SAFETY: the pattern is valid: `indptr` holds `n_dst + 1` offsets up to `n_edge`, `indices` `n_edge` numbers
         // below `n_src`; `edge_type` holds `n_edge`, either offsets `n_relations + 1`, and the scratch memory as many
-        // bytes as were asked for. The kernels take relations out of range for the first one.
+        // bytes as were asked for. The kernels report relations out of range, and replace them by the first.
         let code = unsafe {
             ffi::cohop_sort_relations(
                 n_dst,
@@ -172,7 +172,8 @@ impl<S: Scalar> Relation for Cuda<S> {
     }
 }
 
-/// A row of `x` for each group: the one that `index` says, or that of the group's number; times a factor.
+/// A row of `x` for each group, times a factor: the row that `index` says, or without `index` that of the group's
+/// number.
 struct GroupRows<'a, 'x, S: Scalar> {
     index: Option<&'a CudaBuffer<u32>>,
     factor: Option<&'a CudaBuffer<S>>,
@@ -180,7 +181,7 @@ struct GroupRows<'a, 'x, S: Scalar> {
 }
 
 impl<S: Scalar> Cuda<S> {
-    /// Groups to be filled, of which there are as many as the last offset says. Waits for the device.
+    /// Groups to be filled; the last offset is their number. Waits for the device.
     fn groups_for(
         &self,
         offsets: CudaBuffer<u32>,

@@ -2,7 +2,7 @@
 //!
 //! A block is made in three steps, between which the host reads a few totals to allocate what comes next: the rows are
 //! looked up and what they keep is counted ([`Layer`]); the edges are picked ([`pick`], [`labor`], [`walk`]); their
-//! sources are relabelled ([`relabel`]). Every decision has the bits of the CPU's: the same block.
+//! sources are relabelled ([`relabel`]). Every decision is the CPU's, bit for bit: the same block.
 
 mod labor;
 mod pick;
@@ -50,7 +50,7 @@ impl CudaGraph {
         }
     }
 
-    /// Bits that hold every place in a row, at least one.
+    /// Number of bits that hold every place in a row: at least one.
     fn place_bits(&self) -> u32 {
         (u64::BITS - self.arrays.largest_degree.leading_zeros()).max(1)
     }
@@ -143,7 +143,7 @@ struct Kept<S: Scalar> {
     indptr: CudaBuffer<u32>,
     /// `None` for walks.
     edge_id: Option<CudaBuffer<u64>>,
-    /// `[n_edge]`: global ids of the sources, where no edges say them.
+    /// `[n_edge]`: global ids of the sources, if they do not follow from `edge_id`.
     source: Option<CudaBuffer<u32>>,
     weight: Option<CudaBuffer<S>>,
 }
@@ -170,7 +170,7 @@ struct Layer<'a, S: Scalar> {
 }
 
 impl<'a, S: Scalar> Layer<'a, S> {
-    /// Looks the destinations up. What is wrong with them comes out of the first [`found`](Self::found).
+    /// Looks up the destinations. Errors in them are returned by the first [`found`](Self::found).
     fn begin(
         cuda: &'a Cuda<S>,
         graph: &'a CudaGraph,
@@ -194,7 +194,7 @@ impl<'a, S: Scalar> Layer<'a, S> {
         };
         let table = cuda.scratch::<u64>(2 * n)?;
         let (graph, rows, stream) = (layer.graph.for_kernels(), layer.rows(), layer.stream()?);
-        // SAFETY: the graph's arrays and the rows' have the lengths that they say, the table two slots a row.
+        // SAFETY: the graph's arrays and the rows' have the lengths that they say, the table two slots per row.
         let code = unsafe { ffi::cohop_sample_rows(graph, rows, table.pointer(), stream) };
         cuda.check("sample_rows", code)?;
         Ok(layer)
@@ -228,23 +228,23 @@ impl<'a, S: Scalar> Layer<'a, S> {
         self.spec.fanout as u64
     }
 
-    /// Room for a count of each row, from the second element on, and for their sums.
+    /// Room for a count per row, from the second element on, and for their sums.
     fn room_for_offsets(&self) -> Result<CudaBuffer<u64>> {
         self.cuda.scratch(self.n() + 1)
     }
 
-    /// Sums of what each row has by a rule, into an entry of `found` their total.
+    /// Prefix sums of the rows' counts by a rule. Their total goes to entry `total` of `found`.
     fn offsets(&self, rule: ffi::cohop_count_rule, total: u32) -> Result<CudaBuffer<u64>> {
         let offsets = self.room_for_offsets()?;
         let stream = self.stream()?;
-        // SAFETY: there is room for a count a row after the first element.
+        // SAFETY: there is room for a count per row after the first element.
         let code =
             unsafe { ffi::cohop_sample_count(self.rows(), rule, self.fanout(), offsets.pointer(), stream) };
         self.cuda.check("sample_count", code)?;
         self.sum_up(offsets, total)
     }
 
-    /// Makes sums of counts.
+    /// Turns counts into prefix sums.
     fn sum_up(&self, offsets: CudaBuffer<u64>, total: u32) -> Result<CudaBuffer<u64>> {
         let n = self.n() as u64;
         // SAFETY: a function of its argument.
@@ -260,7 +260,7 @@ impl<'a, S: Scalar> Layer<'a, S> {
         Ok(offsets)
     }
 
-    /// Waits for the totals; an error if something is wrong with the destinations or the block is too large.
+    /// Waits for the totals. Errors: a destination is out of range or repeated, or the block has too many edges.
     fn found(&self) -> Result<Found> {
         let found = self.cuda.download(self.found.view())?;
         let entry = |entry: u32| found[entry as usize];
@@ -293,7 +293,7 @@ impl<'a, S: Scalar> Layer<'a, S> {
         Ok(indptr)
     }
 
-    /// A block whose edges `fill` picks, once there is room for them.
+    /// A block whose edges `fill` picks, after memory for them was allocated.
     fn kept(
         &self,
         offsets: &CudaBuffer<u64>,
@@ -303,7 +303,7 @@ impl<'a, S: Scalar> Layer<'a, S> {
         self.kept_edges(n_edge, offsets, fill)
     }
 
-    /// The same, with their number at hand.
+    /// The same for a known number of edges.
     fn kept_edges(
         &self,
         n_edge: u64,

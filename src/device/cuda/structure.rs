@@ -1,4 +1,4 @@
-//! What is derived from a sparse pattern, on CUDA; see `cuda/structure.cu`.
+//! Transposes, degrees and inverse permutations on CUDA; see `cuda/structure.cu`.
 
 use super::{Cuda, CudaView, CudaViewMut, dtype, ffi};
 use crate::device::{Csr, Scalar, Structure, check_transpose};

@@ -10,8 +10,8 @@ use crate::error::Result;
 
 /// Runs `body` on a CUDA device.
 ///
-/// On the emulator: for `COHOP_EMULATE_SEEDS` schedules (default 3), of which number 0 is in order. On a GPU: once, or
-/// not at all, which is said, if there is none; with `COHOP_CUDA_REQUIRED` set that is a failure.
+/// On the emulator: for `COHOP_EMULATE_SEEDS` schedules (default 3), of which number 0 is in order. On a GPU: once.
+/// Without a GPU it says that it skips the test; with `COHOP_CUDA_REQUIRED` set it fails.
 pub(crate) fn on_cuda<S: Scalar>(body: impl Fn(&Cuda<S>)) {
     let device = match Cuda::<S>::new(0) {
         Ok(device) => device,
@@ -50,7 +50,7 @@ pub(crate) fn choose_schedule(seed: u64) {
 #[cfg(not(feature = "emulate"))]
 pub(crate) fn choose_schedule(_: u64) {}
 
-/// Asks for a gather of more rows than a grid has blocks for.
+/// Launches a gather of more rows than a grid has blocks for.
 #[cfg(feature = "emulate")]
 pub(crate) fn gather_too_much(device: &Cuda<f32>) -> Result<()> {
     let (rows, nothing) = (1 << 45, std::ptr::null_mut::<u32>());

@@ -34,7 +34,7 @@ fn fail((launcher, number): &Launch) {
 /// This thread's launches since the last call.
 fn take_launches() -> BTreeSet<Launch> {
     extern "C" fn add(launches: *mut c_void, launcher: *const c_char, number: u64) {
-        // SAFETY: the set below, which nothing else uses meanwhile, and text that ends with a zero.
+        // SAFETY: the set below, which nothing else uses during the call, and text that ends with a zero.
         let (launches, launcher) =
             unsafe { (&mut *launches.cast::<BTreeSet<Launch>>(), CStr::from_ptr(launcher)) };
         launches.insert((launcher.to_string_lossy().into_owned(), number));
@@ -168,7 +168,7 @@ fn a_launch_that_fails_is_told_once_and_nothing_later_is_spoilt() {
     }
 }
 
-/// As many rows as no grid has blocks for: nothing is run, and the launcher says what was asked for.
+/// More rows than a grid has blocks for: nothing is run, and the error says what was launched.
 #[test]
 fn an_impossible_launch_names_its_launcher_and_its_grid() {
     let device = Cuda::<f32>::new(0).unwrap();

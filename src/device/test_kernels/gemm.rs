@@ -63,7 +63,8 @@ fn gemm_shapes<D: Gemm>(device: &D) {
     assert_eq!(to_f64(&out.read()), [3.0; 4]);
 }
 
-/// `f(Σ a · b + bias)` over terms of inner dimensions `inner`, against naive loops, and the bits of the kernels apart.
+/// `f(Σ a · b + bias)` over terms of inner dimensions `inner`, against naive loops, and bit for bit against the
+/// separate kernels.
 fn check_linear<D: Gemm>(device: &D, [m, n]: [usize; 2], inner: &[usize], has_bias: bool, active: bool) {
     let mut random = Random((m * 31 + n * 7 + inner.len()) as u64);
     let mut expected = Expected::zeros(m * n);
@@ -103,7 +104,7 @@ fn linear<D: Gemm>(device: &D) {
             check_linear(device, [m, n], &inner, bias, active);
         },
     );
-    // Many rows: blocks of them on the CPU; a long inner dimension: the kernels apart.
+    // Many rows: blocks of them on the CPU; a long inner dimension: the separate kernels.
     for (bias, active) in [(false, false), (true, false), (false, true), (true, true)] {
         check_linear(device, [1025, 33], &[40, 30], bias, active);
         check_linear(device, [1025, 3], &[8192, 5], bias, active);

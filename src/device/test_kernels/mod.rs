@@ -1,6 +1,6 @@
-//! One test body a kernel, for every device and scalar: each compares with a naive form in f64.
+//! One test body per kernel, for every device and scalar: each compares with a naive form in f64.
 //!
-//! Buffers have guards at both ends that must not change, and outputs that are to be overwritten hold NaN before.
+//! Buffers have guards at both ends that must not change, and outputs that are to be overwritten hold NaN beforehand.
 
 mod attention;
 mod batch_norm;
@@ -89,7 +89,7 @@ fn for_cases<T: Debug>(strategy: impl Strategy<Value = T>, body: impl Fn(T)) {
     let cases = MOST_CASES.get().min(cases);
     let mut config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     if MOST_CASES.get() < u32::MAX {
-        // A simpler case that fails is looked for only where failures are not wanted.
+        // Tests that set the limit expect failures, which need not be simplified.
         config.max_shrink_iters = 0;
     }
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
@@ -169,7 +169,7 @@ impl<D: Storage, T: Element> Guarded<D, T> {
         D::slice_mut(D::view_mut(&mut self.buffer), guard(self.len)..guard(self.len) + self.len)
     }
 
-    /// The elements, after a look at the guards.
+    /// The elements, after checking the guards.
     fn read(&self) -> Vec<T> {
         let all = self.device.download(D::view(&self.buffer)).unwrap();
         let guard = guard(self.len);
@@ -215,7 +215,7 @@ fn to_f64<S: Scalar>(values: &[S]) -> Vec<f64> {
 struct Expected {
     values: Vec<f64>,
     magnitudes: Vec<f64>,
-    /// What the values lack to be exact sums.
+    /// What must be added to the values to make them exact sums.
     rounded: Vec<f64>,
     /// Numbers of terms added: rounding of a running sum of n terms grows with √n.
     terms: Vec<f64>,

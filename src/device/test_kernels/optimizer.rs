@@ -104,7 +104,7 @@ fn optimizer_arguments<D: Optimizer>(device: &D) {
     assert_eq!(to_f64(&parameter.read()), [0.0; 3]);
 }
 
-/// Rows step as all of them do in a dense step, to the bit; the others stay.
+/// Rows are updated as in a dense step, to the bit; the others stay.
 fn adam_of_rows<D: Optimizer>(device: &D) {
     let cases =
         (prop_oneof![3 => 1..40usize, 1 => Just(900)], dims(), 1..4usize, any::<bool>(), any::<u64>());

@@ -1,4 +1,4 @@
-//! Gather and scatter: kernels that go by an index a row.
+//! Gather and scatter: kernels with one index per row.
 
 use half::{bf16, f16};
 use proptest::prelude::*;

@@ -330,7 +330,7 @@ mod cuda {
     use crate::device::Cuda;
     use crate::device::cuda::testing::on_cuda;
 
-    /// Nobody checked the graph's sources: kernels do not follow one that is no vertex, and say so.
+    /// The graph's sources are not checked: kernels do not follow one that is not a vertex, and report it.
     #[test]
     fn sources_out_of_range_are_reported() {
         on_cuda(|device: &Cuda| {

@@ -8,7 +8,7 @@ use crate::device::sample::{has_converged, source_stream};
 use crate::device::{LaborIterations, Scalar};
 use crate::error::Result;
 
-/// Candidates have slots by their ids in graphs of up to this many vertices an in-edge of the block.
+/// Candidates have slots by their ids in graphs of up to this many vertices per in-edge of the block's destinations.
 const VERTICES_PER_IN_EDGE: u64 = 4;
 
 /// What is known of the candidates; see `cohop_labor` in `cuda/cohop.h`.
@@ -61,7 +61,7 @@ impl<S: Scalar> Layer<'_, S> {
         } else {
             self.pick_poisson(|counts, indptr, edge_id| {
                 let stream = self.stream()?;
-                // SAFETY: either there is room for a count a row, or `indptr` has room for as many edges as were
+                // SAFETY: either there is room for a count per row, or `indptr` has room for as many edges as were
                 // counted; the plan is that of these rows.
                 let code = unsafe {
                     ffi::cohop_sample_labor_poisson(
@@ -104,7 +104,7 @@ impl<S: Scalar> Layer<'_, S> {
         };
         let (graph, rows, labor) = (self.graph.for_kernels(), self.rows(), plan.for_kernels());
         let (variates, status, stream) = (self.variates(), cuda.status(), self.stream()?);
-        // SAFETY: there are as many in-edges; a slot for every vertex, or two for every in-edge.
+        // SAFETY: the rows have `n_in_edges` in-edges, and there are a slot for every vertex or two for every in-edge.
         let code = unsafe {
             ffi::cohop_sample_labor_gather(
                 graph,

@@ -83,8 +83,8 @@ impl<S: Scalar> Layer<'_, S> {
     ) -> Result<()> {
         let (graph, rows, variates) = (self.graph.for_kernels(), self.rows(), self.variates());
         let (indptr, edge_id, stream) = (indptr.pointer(), edge_id.pointer(), self.stream()?);
-        // SAFETY: `indptr` has room for what each row keeps, and so has `edge_id`; weighted keys are only asked for
-        // where the graph has weights.
+        // SAFETY: `indptr` has room for what each row keeps, and so has `edge_id`; weighted keys are only used where
+        // the graph has weights.
         let code = unsafe {
             let fanout = self.fanout();
             ffi::cohop_sample_smallest(
@@ -116,7 +116,7 @@ impl<S: Scalar> Layer<'_, S> {
             }
             let memory = self.sort_memory(n_edge)?;
             let repeated = self.cuda.scratch::<u8>(n_edge as usize)?;
-            // SAFETY: as above; all arrays have `n_edge` elements, the scratch memory as many bytes as asked for.
+            // SAFETY: as above; all arrays have `n_edge` elements, the scratch memory as many bytes as were asked for.
             let code = unsafe {
                 ffi::cohop_sample_subset_sorted(
                     rows,
@@ -213,7 +213,7 @@ impl<S: Scalar> Layer<'_, S> {
             return self.cuda.check("sample_sort_rows", code);
         }
         let memory = self.sort_memory(n_edge)?;
-        // SAFETY: all arrays have `n_edge` elements, the scratch memory as many bytes as asked for.
+        // SAFETY: all arrays have `n_edge` elements, the scratch memory as many bytes as were asked for.
         let code = unsafe {
             ffi::cohop_sample_sort_long_rows(
                 rows,
@@ -236,7 +236,7 @@ impl<S: Scalar> Layer<'_, S> {
         let offsets = self.room_for_offsets()?;
         let (graph, rows, stream) = (self.graph.for_kernels(), self.rows(), self.stream()?);
         let counts = offsets.pointer().wrapping_add(1);
-        // SAFETY: the graph has weights, and there is room for a count a row after the first element.
+        // SAFETY: the graph has weights, and there is room for a count per row after the first element.
         let code =
             unsafe { ffi::cohop_sample_count_weighted(graph, rows, self.fanout(), draws, counts, stream) };
         self.cuda.check("sample_count_weighted", code)?;
@@ -251,7 +251,7 @@ impl<S: Scalar> Layer<'_, S> {
             (self.graph.for_kernels(), self.rows(), self.variates(), self.fanout());
         let (stream, stream_number) = (self.stream()?, Purpose::Edge.stream(self.number));
         // SAFETY: the graph has edge types; there is room for a bit for each edge of the rows that are not kept whole,
-        // and for a count a row after the first element of `offsets`.
+        // and for a count per row after the first element of `offsets`.
         let code = unsafe {
             ffi::cohop_sample_mark_relations(
                 graph,
@@ -281,7 +281,7 @@ impl<S: Scalar> Layer<'_, S> {
         let run = |counts: *mut u64, indptr: *const u32, edge_id: *mut u64| {
             let (graph, rows, variates) = (self.graph.for_kernels(), self.rows(), self.variates());
             let (fanout, stream) = (self.fanout(), self.stream()?);
-            // SAFETY: either there is room for a count a row, or `indptr` has room for as many edges as were counted.
+            // SAFETY: either there is room for a count per row, or `indptr` has room for as many edges as were counted.
             let code = unsafe {
                 ffi::cohop_sample_labor0(
                     graph,
@@ -300,7 +300,7 @@ impl<S: Scalar> Layer<'_, S> {
         self.pick_poisson(run)
     }
 
-    /// Counts, and then picks, by the same kernel.
+    /// Counts the edges of each row and then picks them, both with the same kernel.
     pub(super) fn pick_poisson(
         &self,
         run: impl Fn(*mut u64, *const u32, *mut u64) -> Result<()>,

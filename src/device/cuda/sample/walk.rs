@@ -33,7 +33,7 @@ impl<S: Scalar> Layer<'_, S> {
         for first in (0..n).step_by(rows_at_once) {
             let n_rows = rows_at_once.min(n - first);
             // SAFETY: there is room for the visits of so many rows and for their sort; for the neighbours of all rows,
-            // and for a count a row after the first element of `offsets`.
+            // and for a count per row after the first element of `offsets`.
             let code = unsafe {
                 ffi::cohop_sample_walks(
                     self.graph.for_kernels(),
