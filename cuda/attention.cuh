@@ -1,18 +1,19 @@
 // How the attention kernels cover rows, heads and messages.
 //
-// A warp takes one row, or a piece of a hub's row, and one group of heads. `lanes` of its lanes stand side by side on
-// the columns of a head, up to 16 columns a lane in registers; `slots` heads stand side by side; and if both leave
-// lanes over, `parts` messages at a time are gathered by as many parts of the warp, whose sums meet at the end:
+// A warp takes one row, or a piece of a hub's row, and one group of heads. `lanes` of its lanes share the columns of a
+// head, up to 16 columns per lane in registers; `slots` heads are processed side by side; and if both leave lanes over,
+// `parts` messages at a time are gathered by as many parts of the warp, whose sums are added at the end:
 //
 //   lane = (part · slots + slot) · lanes + column lane
 //
-// Messages go by in batches of `steps · parts`. The rows of a batch are in flight together, and every lane keeps the
-// books (score, exponential, dropout) of one message and head of the batch: nothing is computed by all lanes of a head.
+// Messages are processed in batches of `steps · parts`. The rows of a batch are in flight together, and every lane is
+// responsible for the score, exponential and dropout of one message and head of the batch: no work is repeated by all
+// lanes of a head.
 //
-// Hubs: entries are cut into segments of PIECE. A row of more than PIECE entries is left out by its own warp; the warp
-// of each segment sums up what lies in it of such rows (at most two have entries in it, and at most one begins in it),
-// and a block for each segment merges the pieces of the row that begins there, in order. All sums are the same on every
-// run. Accesses: each gathered row once; partial sums are 1 / PIECE of that.
+// Hubs: entries are cut into segments of PIECE. A row of more than PIECE entries is skipped by its own warp; the warp
+// of each segment sums up the entries that such rows have in it (at most two have entries in it, and at most one begins
+// in it), and a block for each segment merges the pieces of the row that begins there, in order. All sums are the same
+// on every run. Memory traffic: each gathered row once, and partial sums, which are 1 / PIECE of that.
 #pragma once
 #include "rng.cuh"
 #include "scalar.cuh"
@@ -37,7 +38,7 @@ __device__ __forceinline__ S leaky_slope(S x, S slope) {
   return x > S(0) ? S(1) : slope;
 }
 
-/// N_ columns are loaded at once, K_ times a row: a lane's share of a head.
+/// A lane's share of a head: K_ loads per row, of N_ columns each.
 template <int N_, int K_>
 struct Tile {
   static constexpr int N = N_, K = K_, COLUMNS = N * K;
@@ -76,7 +77,7 @@ HeadLayout head_layout(uint64_t heads, uint64_t dim) {
   return layout;
 }
 
-/// Calls body(Tile): the tile for heads of `dim` columns in matrices at these addresses.
+/// Calls body with the Tile for heads of `dim` columns in matrices at these addresses.
 template <class S, class Body, class... Pointers>
 int32_t with_tile(uint64_t dim, Body body, Pointers... pointers) {
   constexpr int N = PACK<S>;
@@ -86,7 +87,7 @@ int32_t with_tile(uint64_t dim, Body body, Pointers... pointers) {
   return body(Tile<N, 4>());
 }
 
-/// Where a lane stands.
+/// A lane's place in the layout.
 struct Lane {
   HeadLayout layout;
   uint32_t index, column, slot, part;
@@ -94,7 +95,7 @@ struct Lane {
   bool has_head;
   /// Columns that the head has: 0 if there is no head.
   uint32_t dim;
-  /// Which of the part's messages of a batch this lane keeps the books of; of several that do, one writes.
+  /// Which of the part's messages of a batch this lane is responsible for; if several lanes are, one of them writes.
   uint32_t turn;
   bool writes;
 
@@ -115,7 +116,7 @@ struct Lane {
   /// The place in a batch of this lane's message, and of the one that its part gathers at a step.
   __device__ uint32_t mine() const { return turn * layout.parts + part; }
   __device__ uint32_t at(uint32_t step) const { return step * layout.parts + part; }
-  /// The lane that keeps the books of the part's message at a step.
+  /// The lane that is responsible for the part's message at a step.
   __device__ int keeper(uint32_t step) const { return (index & ~(layout.steps - 1)) | step; }
 
   /// The head's first column in row `row` of a matrix.
@@ -168,7 +169,7 @@ struct Lane {
     }
   }
 
-  /// This lane's part of Σ term(c) over all columns c of the head: where they do not fit into registers.
+  /// This lane's part of Σ term(c) over all columns c of the head, for heads that do not fit into registers.
   template <class T, class S, class Term>
   __device__ S sum_columns(Term term) const {
     S sum = 0;
@@ -180,7 +181,7 @@ struct Lane {
 
   /// Sums the values of each step over the head's lanes; this lane gets the sum of its `turn`.
   ///
-  /// Lanes halve the values that they hold as they halve the distance to a sum: 3 shuffles for 4 values over 4 lanes.
+  /// At each step lanes exchange half of the values that they hold: 3 shuffles for 4 values over 4 lanes.
   template <int STEPS, class S>
   __device__ S sum_steps(S (&values)[STEPS]) const {
     uint32_t offset = 1;
@@ -233,18 +234,18 @@ inline uint32_t segment_count(uint64_t n_edge, uint32_t piece) {
   return n_edge > piece ? static_cast<uint32_t>((n_edge + piece - 1) / piece) : 0;
 }
 
-/// A row, or what lies of it in a segment.
+/// A row, or the part of it that is in a segment.
 struct Piece {
   uint32_t row;
   /// Its entries.
   uint32_t begin, end;
-  /// Messages: 1 from or to the row itself, if it has one and begins here, and the entries.
+  /// Messages: 1 from or to the row itself (`own`), if it has one and begins here, and the entries.
   uint32_t own, count;
   /// Whether the row begins here.
   bool begins;
   /// The segment in which the row begins.
   uint32_t first_segment;
-  /// Where the piece's sums stand among all pieces' (two for each segment), or WHOLE.
+  /// The place of the piece's sums among those of all pieces (two per segment), or WHOLE.
   uint32_t record;
 
   __device__ void count_messages(uint64_t n_own) {
@@ -281,7 +282,8 @@ __device__ inline bool piece_of_segment(const Rows& rows, uint32_t segment, int 
   return true;
 }
 
-/// Calls body(piece, group) for every piece and then every row that is no hub, a warp each, and notes the hubs.
+/// Calls body(piece, group) for every piece and then for every row that is not a hub, one warp each, and records the
+/// hubs.
 template <class Body>
 __device__ __forceinline__ void for_pieces(const Rows& rows, uint64_t n_rows, uint32_t groups, Body body) {
   const uint64_t tasks = (rows.segments + n_rows) * groups;
@@ -316,7 +318,7 @@ __global__ void __launch_bounds__(ATTENTION_BLOCK) pieces_kernel(Rows rows, uint
   for_pieces(rows, n_rows, groups, op);
 }
 
-/// A block merges the pieces of the hub that begins in its segment, MERGE_COLUMNS columns of them; warps take turns at
+/// A block merges MERGE_COLUMNS columns of the pieces of the hub that begins in its segment; its warps take turns at
 /// the pieces.
 ///
 /// Op has a plain struct Part with `nothing()`, `part(record, column)`, `merge(part, part)` and
@@ -338,7 +340,7 @@ __global__ void __launch_bounds__(MERGE_BLOCK) merge_kernel(Rows rows, uint64_t 
   for (int k = 0; k < EACH; k++) part[k] = op.nothing();
 #pragma unroll 2
   for (uint64_t i = warp; i < count; i += WARPS) {
-    // Where a row begins inside of a segment it is the segment's second.
+    // A row that begins inside of a segment is the segment's second piece.
     const uint32_t record = 2 * (segment + static_cast<uint32_t>(i)) + (i == 0 && begin % rows.piece != 0 ? 1 : 0);
 #pragma unroll
     for (int k = 0; k < EACH; k++) {

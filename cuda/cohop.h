@@ -74,7 +74,7 @@ int32_t cohop_dropout(cohop_dtype scalar, uint64_t rows, uint64_t cols, uint32_t
                       void* stream);
 
 // ---- reduce (Elementwise, BatchNorm) ----------------------------------------------------------------------------
-// Parts of the rows that sums over rows have; scratch: [cols, parts] scalars.
+// The number of parts into which sums over rows cut the rows; scratch: [cols, parts] scalars.
 uint64_t cohop_sum_rows_parts(uint64_t rows, uint64_t cols);
 int32_t cohop_sum_rows(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* out,
                        bool add, void* stream);
@@ -147,22 +147,22 @@ typedef struct cohop_messages {
   uint64_t n_edge;
   const uint32_t* indptr;   // [n_rows + 1]
   const uint32_t* indices;  // [n_edge]
-  const uint32_t* edge;     // [n_edge]; null: entries stand at their own positions
+  const uint32_t* edge;     // [n_edge]; null: values are at the entries' own positions
   uint64_t n_own;           // the first rows, which have a self-loop; 0 without self-loops
   uint64_t heads;
   uint64_t dim;
   double slope;
   const uint32_t* vertices;  // dropout: ids of the sources; null: no dropout, and then scale is 1
   uint32_t threshold;        // words below are dropped
-  double scale;              // of what is kept
+  double scale;              // of the messages that are kept
   uint64_t seed;
   uint64_t stream_number;
   // Scratch memory for rows of many entries, by segments = cohop_attention_segments(n_edge).
   uint32_t* hubs;  // [segments]
-  void* records;   // [2 * segments, n] scalars; n is said with each kernel
+  void* records;   // [2 * segments, n] scalars; n is stated with each kernel
 } cohop_messages;
 
-// What cohop_gat_backward reads besides (GatSaved).
+// What cohop_gat_backward also reads (GatSaved).
 typedef struct cohop_gat_saved {
   const void* z;
   const void* score_src;
@@ -215,7 +215,7 @@ int32_t cohop_head_dot_backward_vector(cohop_dtype scalar, uint64_t rows, uint64
                                        const void* dout, void* scratch, void* da, void* stream);
 
 // ---- relation (Relation) ----------------------------------------------------------------------------------------
-// Scratch of both, which the second one needs as the first one left it.
+// Scratch memory of both launchers: the second needs what the first left there.
 uint64_t cohop_group_relations_bytes(uint64_t n_edge);
 // Sorts edges; offsets: [n_relations + 1], the last of which is the number of groups.
 int32_t cohop_sort_relations(uint64_t n_dst, uint64_t n_src, uint64_t n_edge, uint64_t n_relations,
@@ -335,17 +335,17 @@ typedef struct cohop_variates {
 
 // Entries of `found`, [COHOP_FOUND_ENTRIES] in device memory.
 enum {
-  COHOP_FOUND_OUT_OF_RANGE = 0,  // the first position of a destination that is no vertex; UINT64_MAX: none
+  COHOP_FOUND_OUT_OF_RANGE = 0,  // the first position of a destination that is not a vertex; UINT64_MAX: none
   COHOP_FOUND_REPEATED = 1,      // the first position of a destination that came before; UINT64_MAX: none
   COHOP_FOUND_HUBS = 2,          // rows of more than COHOP_HUB_DEGREE in-edges
   COHOP_FOUND_KEPT = 3,          // edges of the block
   COHOP_FOUND_SCRATCH = 4,       // elements of a method's own scratch memory
-  COHOP_FOUND_NEW = 5,           // sources that are no destinations
+  COHOP_FOUND_NEW = 5,           // unused
   COHOP_FOUND_EXPECTED = 6,      // LABOR: the expected number of sources, times 2^32
   COHOP_FOUND_ENTRIES = 8
 };
 
-// Rows beyond this degree are worked on by a block instead of a warp.
+// Rows beyond this degree are processed by a block instead of a warp.
 enum { COHOP_HUB_DEGREE = 4096 };
 
 // The destinations of a layer.
@@ -358,7 +358,7 @@ typedef struct cohop_rows {
   uint64_t* found;         // [COHOP_FOUND_ENTRIES]
 } cohop_rows;
 
-// table: [2 n] for the search for repeats.
+// table: [2 n], for finding repeats.
 int32_t cohop_sample_rows(cohop_graph graph, cohop_rows rows, uint64_t* table, void* stream);
 
 // How many of something a row of degree d has, for a fanout of k.
@@ -373,11 +373,11 @@ typedef enum cohop_count_rule {
 // offsets: [n + 1], of which [1 ..= n] are counts (at most 2^32 each) until cohop_sample_offsets sums them up.
 int32_t cohop_sample_count(cohop_rows rows, cohop_count_rule rule, uint64_t fanout, uint64_t* offsets, void* stream);
 uint64_t cohop_sample_offsets_bytes(uint64_t n);
-// And writes the total to *total.
+// Turns counts into prefix sums, and writes the total to *total.
 int32_t cohop_sample_offsets(uint64_t n, uint64_t* offsets, void* scratch, uint64_t* total, void* stream);
 int32_t cohop_sample_indptr(uint64_t n, const uint64_t* offsets, uint32_t* indptr, void* stream);
 
-// What follows fills edge_id, [n_edge], with the edges that rows keep, ascending in each row.
+// The launchers below fill edge_id, [n_edge], with the edges that rows keep, ascending in each row.
 
 // All in-edges.
 int32_t cohop_sample_all(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t* edge_id, void* stream);
@@ -412,7 +412,7 @@ int32_t cohop_sample_sort_long_rows(cohop_rows rows, const uint32_t* indptr, uin
 int32_t cohop_sample_count_weighted(cohop_graph graph, cohop_rows rows, uint64_t fanout, bool draws, uint64_t* counts,
                                     void* stream);
 
-// Which variates keys are.
+// What the keys are variates of.
 typedef enum cohop_key {
   COHOP_KEY_EDGE = 0,      // of the edge
   COHOP_KEY_SOURCE = 1,    // of the edge's source
@@ -429,7 +429,7 @@ int32_t cohop_sample_mark_relations(cohop_graph graph, cohop_rows rows, cohop_va
 int32_t cohop_sample_marked(cohop_rows rows, const uint32_t* indptr, uint64_t fanout, const uint64_t* word_offsets,
                             const uint32_t* kept, uint64_t* edge_id, void* stream);
 
-// LABOR-0: counts, [n], or if that is null edges.
+// LABOR-0: writes counts, [n], or if `counts` is null the edges.
 int32_t cohop_sample_labor0(cohop_graph graph, cohop_rows rows, cohop_variates variates, uint64_t stream_number,
                             uint64_t fanout, uint64_t* counts, const uint32_t* indptr, uint64_t* edge_id, void* stream);
 
@@ -446,14 +446,14 @@ typedef struct cohop_labor {
 } cohop_labor;
 int32_t cohop_sample_labor_gather(cohop_graph graph, cohop_rows rows, uint64_t n_in_edges, cohop_variates variates,
                                   uint64_t stream_number, cohop_labor labor, cohop_status* status, void* stream);
-// One solution for c, and the largest c pi; found[COHOP_FOUND_EXPECTED] = their expected number of sources.
+// One solution for c, and the largest c pi. found[COHOP_FOUND_EXPECTED] = the expected number of sources.
 int32_t cohop_sample_labor_solve(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor, void* stream);
 // As cohop_sample_labor0.
 int32_t cohop_sample_labor_poisson(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor,
                                    uint64_t* counts, const uint32_t* indptr, uint64_t* edge_id, void* stream);
 int32_t cohop_sample_labor_smallest(cohop_graph graph, cohop_rows rows, uint64_t fanout, cohop_labor labor,
                                     const uint32_t* indptr, uint64_t* edge_id, void* stream);
-// weight: [n_edge]; share: [n_edge] doubles.
+// weight: [n_edge].
 int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_rows rows, uint64_t fanout,
                                    cohop_labor labor, const uint32_t* indptr, const uint64_t* edge_id, void* weight,
                                    void* stream);

@@ -1,5 +1,5 @@
-// Rows and columns where a thread keeps to its columns: what belongs to a column is loaded once, and no element costs a
-// division. Sums over rows are taken in two passes of a fixed shape: the same result on every run.
+// Loops over rows and columns in which each thread keeps its columns: what belongs to a column is loaded once, and no
+// element costs a division. Sums over rows are taken in two passes of a fixed shape: the same result on every run.
 //
 // A body has a member template `columns<N>(column)`, which loads what belongs to the N columns from `column` on.
 #pragma once
@@ -9,10 +9,10 @@
 namespace cohop {
 namespace {
 
-/// Threads to go for: enough to fill any device.
+/// Number of threads to aim for: enough to fill any device.
 constexpr uint64_t COLUMN_THREADS = 1 << 18;
 
-/// Rows that a part of a sum has at least, so that the second pass stays small, and parts at most.
+/// The fewest rows of a part of a sum, so that the second pass stays small, and the most parts.
 constexpr uint64_t MIN_PART = 32;
 constexpr uint64_t MAX_PARTS = 4096;
 
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(BLOCK) sum_columns_kernel(uint64_t rows, uint6
   }
 }
 
-/// A warp adds the parts of one column up.
+/// A warp adds up the parts of one column.
 template <int SUMS, class S>
 __global__ void __launch_bounds__(BLOCK) add_parts_kernel(uint64_t cols, uint64_t n_parts, const S* __restrict__ parts,
                                                           Outputs<S, SUMS> to, bool add) {

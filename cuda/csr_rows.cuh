@@ -1,15 +1,15 @@
 // Sums and maxima over the entries of each row of a CSR pattern.
 //
-// A group of lanes takes one row and one tile of columns, a pack of up to 16 bytes a lane, which stays in registers.
+// A group of lanes takes one row and one tile of columns, a pack of up to 16 bytes per lane, which stays in registers.
 // The lanes load the row's entries coalesced, broadcast them by shuffles, and have IN_FLIGHT rows of the dense operand
-// under way. A warp has one to eight groups; all its lanes make as many steps as its longest row needs, so that every
-// shuffle is one of the whole warp.
+// in flight. A warp has one to eight groups; all its lanes take as many steps as its longest row needs, so that the
+// whole warp takes part in every shuffle.
 //
 // Rows with more entries than `Hubs::degree` would keep one group busy long after all others are done. They are cut
-// into chunks of about `Hubs::chunk` entries that groups of their own take, in the same launch; a second one puts the
-// chunks' results together in order. Which rows these are is not known to the host, but a chunk's place is: a row that
-// begins at entry b and has d entries has d / chunk chunks from slot b / chunk on (both rounded down), so that no two
-// rows share a slot, and n_edge / chunk slots are enough. The result does not depend on anything but the pattern.
+// into chunks of about `Hubs::chunk` entries, each taken by a group of its own in the same launch; a second launch
+// merges the chunks' results in order. The host does not know which rows these are, but a chunk's place is fixed: a row
+// that begins at entry b and has d entries has d / chunk chunks from slot b / chunk on (both rounded down), so that no
+// two rows share a slot, and n_edge / chunk slots are enough. The result does not depend on anything but the pattern.
 #pragma once
 #include "scalar.cuh"
 #include "scratch.h"
@@ -61,7 +61,7 @@ struct Group {
 /// How rows with many entries are cut.
 struct Hubs {
   uint64_t chunk;
-  uint64_t slots;   // 0: no row can be a hub
+  uint64_t slots;   // number of slots; 0: no row can be a hub
   uint32_t* first;  // [slots]: the row whose first chunk has this slot, or NO_ROW
 
   explicit Hubs(uint64_t n_edge) : first(nullptr) {
@@ -112,8 +112,8 @@ __device__ __forceinline__ void accumulate(const Op& op, const Tiling& tiling, c
   }
 }
 
-/// A group takes one chunk of a hub, if its slot has one, or one row, if it is none. Slots come first: they have more
-/// to do than most rows.
+/// A group takes one chunk of a hub, if its slot has one, or one row that is not a hub. Slots come first: they take
+/// longer than most rows.
 ///
 /// Op has also `finish(row, column, state, is_empty)`: writes a row's result; and `save(slot, column, state)`.
 template <class Op>
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(BLOCK) csr_rows_kernel(Op op, Rows rows, Tilin
   uint64_t row = NO_ROW, begin = 0;
   uint32_t count = 0;
   if (is_slot) {
-    // The slot's row, if there is one, has the last entry that could be counted to the slot.
+    // The slot's row, if there is one, has the last entry that can belong to the slot.
     const uint64_t hub = row_of(rows, (slot + 1) * hubs.chunk - 1);
     const uint64_t hub_begin = rows.indptr[hub], degree = rows.indptr[hub + 1] - hub_begin;
     const uint64_t first = hub_begin / hubs.chunk, n_chunks = degree / hubs.chunk, chunk = slot - first;
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(BLOCK) csr_rows_kernel(Op op, Rows rows, Tilin
   }
 }
 
-/// A group puts the chunks of one hub together, if its slot is a hub's first. `saved(slot, column)` is what `save` put
-/// there, and `merge(state, later)` adds what comes later.
+/// A group merges the chunks of one hub, if its slot is the hub's first. `saved(slot, column)` is what `save` stored
+/// there, and `merge(state, later)` adds a later chunk's state.
 template <class Op>
 __global__ void __launch_bounds__(BLOCK) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
   const Group group(tiling);
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(BLOCK) csr_hubs_kernel(Op op, Rows rows, Tilin
   op.finish(row, column, state, false);
 }
 
-/// Both launches. `op` has its part of the scratch memory already, and `hubs` its own.
+/// Both launches. `op` and `hubs` already have their parts of the scratch memory.
 template <class Op>
 int32_t launch_csr_rows(const Op& op, const Rows& rows, uint64_t cols, const Hubs& hubs, void* stream) {
   const Tiling tiling(cols / Op::N);

@@ -1,8 +1,8 @@
-// Softmax over the entries of a row, per head, and its gradient; and the inverse of a permutation.
+// Softmax over the entries of a row, per head, and its gradient.
 //
-// A row's values lie side by side, [entries, heads]: as many lanes as a row of average length keeps busy take one row,
-// lane by lane with a fixed head. Values are read twice, the second time from a near cache, and written once. Rows of
-// many entries are cut into pieces, see attention.cuh.
+// A row's values are contiguous, [entries, heads]. A row is taken by as many lanes as a row of average length keeps
+// busy, each lane with a fixed head. Values are read twice, the second time from a nearby cache, and written once. Rows
+// of many entries are cut into pieces, see attention.cuh.
 #include "attention.cuh"
 #include "softmax.cuh"
 
@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint32_t SOFTMAX_PIECE = 1024;
 
-/// `width` lanes (a power of two) on a row: each has a head of `together`, and of that head's entries every `step`-th.
+/// `width` lanes (a power of two) take a row, `together` heads at a time: each lane has one head, and every `step`-th
+/// of its entries.
 struct RowLanes {
   uint64_t heads;
   uint32_t width, together, step;
@@ -32,7 +33,8 @@ struct RowLanes {
   /// The lane of the same head whose turn is first.
   __device__ int first() const { return static_cast<int>(threadIdx.x % 32 - index + head); }
 
-  /// What all lanes of a head make of their values by merge(own, other), in every one of them. All lanes call it.
+  /// Merges the values of all lanes of a head by merge(own, other); every one of them gets the result. All lanes call
+  /// it.
   template <class Value, class Shuffle, class Merge>
   __device__ Value all(Value value, Shuffle shuffle, Merge merge) const {
     uint32_t offset = 1;
@@ -45,7 +47,7 @@ struct RowLanes {
   }
 };
 
-/// Softmax: the largest value and the sum of exponentials, and what becomes of a value.
+/// Softmax: the largest value and the sum of exponentials, and from these the results.
 template <class S>
 struct Forward {
   const S* x;
@@ -66,7 +68,7 @@ struct Forward {
   }
 };
 
-/// Its gradient: Σ y · dout.
+/// The gradient: Σ y · dout, and from it the results.
 template <class S>
 struct Backward {
   const S *y, *dout;
@@ -82,7 +84,7 @@ struct Backward {
   __device__ void write(const Total& total, uint64_t i) const { dx[i] = y[i] * (dout[i] - total.sum); }
 };
 
-/// Calls body(head, present) for the heads of this lane; all lanes of a warp as often as any.
+/// Calls body(head, present) for the heads of this lane; all lanes of a warp call it equally often.
 template <class Body>
 __device__ __forceinline__ void for_heads(const RowLanes& lanes, Body body) {
   for (uint64_t head = 0; head < lanes.heads; head += lanes.together) {
@@ -90,7 +92,7 @@ __device__ __forceinline__ void for_heads(const RowLanes& lanes, Body body) {
   }
 }
 
-/// Total of a head's entries in begin..end that are this lane's turn.
+/// The total over this lane's share of a head's entries in begin..end.
 template <class Op>
 __device__ __forceinline__ typename Op::Total own_total(const Op& op, const RowLanes& lanes, uint64_t head,
                                                         bool present, uint64_t begin, uint64_t end) {
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(BLOCK) rows_kernel(Rows rows, uint64_t heads, 
   }
 }
 
-/// A hub's piece: its totals; and then from the rows' totals its values.
+/// Totals of a hub's pieces, merged to those of its row.
 template <class Op>
 struct Totals {
   using Total = typename Op::Total;
@@ -152,6 +154,7 @@ struct Totals {
   }
 };
 
+/// Writes the results of a hub's piece from its row's totals.
 template <class Op>
 struct Values {
   Op op;

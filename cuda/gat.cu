@@ -1,7 +1,7 @@
-// GAT, fused: scores are sums of one number of either end, so only the weighted sum reads rows.
+// GAT, fused: a score is a sum of one number from each end, so only the weighted sum reads rows.
 //
 // Forward, by destinations: reads n_message · heads · (dim + 1) scalars. Backward, by sources: gathers `dout` of the
-// destinations once, and four scalars a message and head that a pass over destinations has laid side by side.
+// destinations once, and per message and head four scalars that a pass over destinations has stored side by side.
 #include "head_dot.cuh"
 #include "weighted_sum.cuh"
 
@@ -39,8 +39,8 @@ struct GatForward {
   }
 };
 
-/// Receives ⟨dout[t, h, :], out[t, h, :]⟩, and lays what a destination contributes to its messages side by side: its
-/// score, its max, 1 / sum, and that.
+/// Receives ⟨dout[t, h, :], out[t, h, :]⟩, and stores side by side what a destination contributes to its messages: its
+/// score, its max, 1 / sum, and that product.
 template <class S>
 struct StatsWriter {
   const S *score_dst, *max, *sum;

@@ -2,7 +2,7 @@
 //
 // Both are bound by memory. A gather reads each row once, in pieces of up to 16 bytes, and writes it once; it also
 // reads tables in the host's memory, across the bus. A scatter sorts the indices, so that rows that are added to the
-// same row are neighbours; it reads a row of x for each and reads and writes a row of out for each that differs.
+// same row are neighbours; it reads one row of x per index, and reads and writes one row of out per distinct index.
 #include "indexed.cuh"
 #include "scratch.h"
 #include "sort.h"
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK) narrow_index_kernel(uint64_t n, const u
   }
 }
 
-/// With the widest packs, of N elements or fewer, that rows are aligned to.
+/// Gathers with the widest packs, of N elements or fewer, that rows are aligned to.
 template <int N, class S, class E>
 int32_t gather(uint64_t rows, uint64_t cols, const E* table, uint64_t n_table, const uint32_t* index, S* out,
                cohop_status* status, void* stream) {
@@ -88,11 +88,11 @@ int32_t gather(uint64_t rows, uint64_t cols, const E* table, uint64_t n_table, c
 /// Positions in the sorted indices that one group of lanes goes through.
 constexpr uint64_t PART = 64;
 
-/// Sorted indices, each with the row of x that it stands for.
+/// Sorted indices, each with its row of x.
 struct Sorted {
   uint64_t n;
   uint64_t n_parts;
-  uint32_t limit;             // no index is so large, unless one is out of range
+  uint32_t limit;             // stands for indices out of range; above all others
   const uint32_t* index;      // [n]
   const uint32_t* positions;  // [n]
 
@@ -128,8 +128,8 @@ __device__ __forceinline__ void add_pack(S* to, const Pack<S, N>& values) {
   store<N>(to, sum);
 }
 
-/// A group adds the rows of its part to those of `out`; but for the first rows, if the part before ends with the same
-/// index: their sum becomes sums[part].
+/// A group adds the rows of its part to those of `out`. If the part before ends with the first rows' index, their sum
+/// goes to sums[part] instead.
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) scatter_add_kernel(Sorted sorted, uint64_t cols, uint32_t lanes,
                                                             uint32_t tiles, const S* __restrict__ x,
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(BLOCK) scatter_add_kernel(Sorted sorted, uint6
     }
   };
   for (uint64_t first = begin; first < end; first += IN_FLIGHT) {
-    // Beyond the end there is scratch memory still.
+    // Reading beyond the end is safe: more scratch memory follows.
     const auto index = load<IN_FLIGHT>(sorted.index + first), positions = load<IN_FLIGHT>(sorted.positions + first);
     Pack<S, N> rows[IN_FLIGHT];
 #pragma unroll
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(BLOCK) scatter_add_kernel(Sorted sorted, uint6
   flush();
 }
 
-/// The group of a part in which a row of sums begins that goes on in later parts adds what those have.
+/// If the last index of a part goes on in later parts and begins in this one, the part's group adds their sums.
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) scatter_add_continued_kernel(Sorted sorted, uint64_t cols, uint32_t lanes,
                                                                       uint32_t tiles, const S* __restrict__ sums,

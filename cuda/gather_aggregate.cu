@@ -1,8 +1,8 @@
-// Rows of a table by index, aggregated where they lie: a gather and a sparse product in one.
+// Rows of a table by index, aggregated without being copied: a gather and a sparse product in one.
 //
-// Bound by memory: reads a row of the table per entry and per row of the pattern, and writes that row, alone or with
-// the sum behind it. Sums are those of spmm.cu to the bit, by the same code. An index out of range is reported, as by a
-// gather, and its row taken for zeros.
+// Bound by memory: reads one row of the table per entry and per row of the pattern, and writes the latter, with the sum
+// added to it or after it. Sums are those of spmm.cu to the bit, by the same code. An index out of range is reported,
+// as by a gather, and its row taken as zeros.
 #include "indexed.cuh"
 #include "product.cuh"
 
@@ -13,7 +13,7 @@ template <class S, class E, int N, bool WEIGHTED>
 struct GatherAggregate : Product<S, N, WEIGHTED, TableRows<E>> {
   const S* own;  // [n_rows] or null
 
-  /// The row of the table that a row of the pattern has itself.
+  /// A destination's own row of the table.
   __device__ Pack<S, N> own_row(uint64_t row, uint64_t column) const {
     const auto narrow = this->x.template load<N>(this->x.place(row), this->cols, column);
     Pack<S, N> wide;
@@ -21,7 +21,7 @@ struct GatherAggregate : Product<S, N, WEIGHTED, TableRows<E>> {
     for (int k = 0; k < N; k++) wide.value[k] = widen<S>(narrow.value[k]);
     return wide;
   }
-  /// Hides that of the sums alone.
+  /// Hides Product::finish, which writes sums only.
   __device__ void finish(uint64_t row, uint64_t column, Pack<S, N> sum, bool is_empty) const {
     Pack<S, N> value = own_row(row, column);
     if (!is_empty) this->scale(row, sum);

@@ -1,12 +1,12 @@
 // GATv2's backward pass, fused: a half by destinations and a half by sources.
 //
-// By destinations, a source's row is read once, for its score, for ⟨dout, z_src⟩ and for the sums, though g needs a
-// total of the row: with p = α̃ · ⟨dout, z_src⟩ and total = Σ p,
+// By destinations, a source's row is read once, for its score, for ⟨dout, z_src⟩ and for the sums, although g needs a
+// total over the destination's messages: with p = α̃ · ⟨dout, z_src⟩ and total = Σ p,
 //
-//   Σ g · LR'(u) = Σ p · LR'(u) − total · Σ α · LR'(u),   and so with LR(u) in the place of LR'(u).
+//   Σ g · LR'(u) = Σ p · LR'(u) − total · Σ α · LR'(u),   and the same with LR(u) in place of LR'(u).
 //
-// `messages` first gets α, below 0 for what dropout dropped, and p; a lane makes α̃ and g of what it has written itself
-// when the row's total is known. By sources, two rows are gathered for each message.
+// `messages` first gets α, negated for what dropout dropped, and p; once the row's total is known, each lane turns what
+// it has written into α̃ and g. By sources, two rows are gathered for each message.
 #include "gatv2.cuh"
 
 namespace cohop {
@@ -30,16 +30,16 @@ struct Destinations {
   const S* max;        // [n_dst, heads]
   const S* sum;        // [n_dst, heads]
   const S* dout;       // [n_dst, heads · dim]
-  S* totals;           // [segments, heads]: of the hub that begins in a segment
+  S* totals;           // [segments, heads]: totals of the hub that begins in a segment
   S* dz;               // [n_dst, heads · dim]
   S* dattention;       // [n_dst, heads · dim]
   S* out;              // [n_message, 2 · heads]
-  /// [2 · segments, heads + 4 · heads · dim]: of each piece its total, and its sums by what is summed.
+  /// [2 · segments, heads + 4 · heads · dim]: of each piece its total, and then its four sums.
   S* records;
 
   __device__ uint64_t width() const { return layout.heads * layout.dim; }
   __device__ S* record(uint64_t i) const { return records + i * (layout.heads + 4 * width()); }
-  /// Where a message stands in `out`.
+  /// Where a message is in `out`.
   __device__ S* place(const Piece& piece, uint32_t message) const {
     const uint64_t i = message < piece.own ? messages.rows.n_edge + piece.row : messages.entry(piece, message);
     return out + i * 2 * layout.heads;

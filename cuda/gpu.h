@@ -10,7 +10,7 @@
 #include <cuda_runtime.h>
 
 // The kernel may be a template in parentheses: COHOP_LAUNCH((kernel<float>), grid, block, shared, stream, arguments...)
-// After a launch that failed a launcher's later ones are left out: they would read what that one has not written.
+// After a failed launch, a launcher's later launches are skipped: they would read what the failed one did not write.
 #define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...)                                \
   do {                                                                                        \
     if (cudaPeekAtLastError() == cudaSuccess) {                                               \
@@ -32,7 +32,7 @@ static inline void cohop_begin_launcher(const char*) { (void)cudaGetLastError();
 
 #include "cohop.h"
 
-// The body of a launcher: nothing is thrown into the caller, and no error of an earlier call is taken for this one's.
+// The body of a launcher: no exception reaches the caller, and no error of an earlier call is taken for this one's.
 #define COHOP_LAUNCHER(...)         \
   try {                             \
     cohop_begin_launcher(__func__); \
@@ -48,8 +48,8 @@ constexpr unsigned FULL = 0xffffffffu;
 /// Threads of a block, unless a kernel says otherwise.
 constexpr int BLOCK = 256;
 
-/// The most blocks of a loop over more than a grid has threads for: enough to fill any device, few enough to start
-/// fast. On the emulator so few that tests come to the second round of such loops.
+/// The most blocks of a grid-stride loop: enough to fill any device, few enough to start fast. On the emulator so few
+/// that tests reach the second round of such loops.
 #if defined(__CUDACC__)
 constexpr uint64_t MAX_BLOCKS = 16384;
 #else
@@ -62,16 +62,16 @@ inline unsigned grid_for(uint64_t n, unsigned block = BLOCK) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
 
-/// Blocks that must all run; so many that none can be launched (which is an error) if they are too many.
+/// Blocks that must all run. If they are too many, a number that cannot be launched, which is an error.
 inline unsigned grid_of(uint64_t blocks) { return static_cast<unsigned>(blocks < 0xffffffffu ? blocks : 0xffffffffu); }
 
-/// Position and step of a thread in a grid-stride loop.
+/// A thread's first position in a grid-stride loop, and the loop's step.
 __device__ __forceinline__ uint64_t grid_thread() {
   return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 __device__ __forceinline__ uint64_t grid_threads() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
 
-/// Calls body(0.0f) or body(0.0): the scalar that a device computes in.
+/// Calls body(0.0f) or body(0.0), by the scalar that a device computes in.
 template <class Body>
 int32_t with_scalar(cohop_dtype dtype, Body body) {
   switch (dtype) {
@@ -81,7 +81,7 @@ int32_t with_scalar(cohop_dtype dtype, Body body) {
   }
 }
 
-/// The first index out of range that any kernel meets is kept; the host looks after it has waited for the device.
+/// Keeps the first index out of range that any kernel meets; the host reads it after waiting for the device.
 __device__ inline void report(cohop_status* status, uint32_t array, uint64_t position, int64_t value, uint64_t limit) {
   if (atomicCAS(&status->array, 0u, array) == 0u) {
     status->position = position;

@@ -13,7 +13,7 @@ struct DotWriter {
   __device__ void operator()(uint64_t at, S dot) const { out[at] = dot; }
 };
 
-/// dx[i, h, :] (= | +=) dout[i, h] · a[h, :]: a thread keeps its N columns, and goes down the rows.
+/// dx[i, h, :] (= | +=) dout[i, h] · a[h, :]: a thread keeps its N columns and goes through the rows.
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) spread_kernel(uint64_t rows, uint64_t heads, uint64_t dim,
                                                        uint64_t rows_at_once, const S* __restrict__ a,
@@ -37,7 +37,7 @@ template <int N, class S>
 int32_t launch_spread(uint64_t rows, uint64_t heads, uint64_t dim, const S* a, const S* dout, S* dx, bool add,
                       void* stream) {
   const uint64_t packs = heads * dim / N;
-  // A few rows to a thread where there are many.
+  // A few rows per thread where there are many.
   const uint64_t most = (uint64_t(1) << 20) / packs + 1, rows_at_once = rows < most ? rows : most;
   const uint64_t blocks = (rows_at_once * packs + BLOCK - 1) / BLOCK;
   COHOP_LAUNCH((spread_kernel<N, S>), static_cast<unsigned>(blocks), BLOCK, 0, stream, rows, heads, dim, rows_at_once,

@@ -1,4 +1,4 @@
-// ⟨x[i, h, :], y[h, :]⟩ or ⟨x[i, h, :], y[i, h, :]⟩: each row is read once, by a warp that holds several.
+// ⟨x[i, h, :], y[h, :]⟩ or ⟨x[i, h, :], y[i, h, :]⟩: each row is read once, by a warp that takes several.
 #pragma once
 #include "attention.cuh"
 

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(BLOCK) clamp_index_kernel(uint64_t n, const ui
   }
 }
 
-/// What an index into n rows must be below.
+/// The limit that an index into n rows must be below.
 inline uint32_t index_limit(uint64_t n) { return static_cast<uint32_t>(n < 0xffffffffu ? n : 0xffffffffu); }
 
 /// Reports an index that is out of range.

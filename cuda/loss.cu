@@ -1,6 +1,6 @@
-// Log-softmax and negative log-likelihood: WIDTH lanes, by the number of classes, have a row. Forward a row is read
-// twice, from the first cache the second time, and nothing of its size is written; bound by memory. Losses of one
-// element each are maps.
+// Log-softmax and negative log-likelihood: a row is taken by WIDTH lanes, which depends on the number of classes. The
+// forward pass reads a row twice, the second time from the first-level cache, and writes nothing of its size; bound by
+// memory. Losses of one element each are maps.
 #include <type_traits>
 
 #include "scalar.cuh"
@@ -135,7 +135,7 @@ int32_t launch_pairs(uint64_t n, const S* x, const S* target, S* out, Body body,
   return cohop_last_error();
 }
 
-/// Calls body(width, n) with compile-time numbers: the lanes of a row and the classes of a load.
+/// Calls body(width, n) with compile-time numbers: the lanes per row and the classes per load.
 template <class S, class Body>
 int32_t with_width(uint64_t n_class, bool is_packed, Body body) {
   using std::integral_constant;

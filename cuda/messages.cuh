@@ -1,4 +1,4 @@
-// The messages of a row: entries, a self-loop before them, dropout, and the rows that they gather.
+// The messages of a row: its entries, preceded by a self-loop; their dropout; and the rows that they gather.
 #pragma once
 #include "attention.cuh"
 
@@ -46,10 +46,10 @@ Messages<S> messages_of(const cohop_messages& a, bool by_source) {
   return messages;
 }
 
-/// Which messages are kept: of the one that a lane keeps the books of.
+/// Whether dropout keeps the message that a lane is responsible for.
 ///
 /// One Philox block serves four heads, so up to four slots would compute the same one, and so would lanes that share a
-/// turn. They compute those of as many batches at once instead, and hand the bits round.
+/// turn. Instead they compute the blocks of as many batches at once, and exchange the bits.
 struct Keeper {
   uint32_t together, copies, bits;
 
@@ -98,7 +98,7 @@ struct Batch {
   __device__ bool present(const Lane& lane, uint32_t step) const { return at + lane.at(step) < count; }
 };
 
-/// Calls body(batch) for the batches of a piece. Ends of the next are loaded while one is worked on.
+/// Calls body(batch) for the batches of a piece. While one is processed, the ends of the next are loaded.
 template <class S, class Body>
 __device__ __forceinline__ void for_batches(const Messages<S>& messages, const Lane& lane, const Piece& piece,
                                             Body body) {
@@ -128,9 +128,9 @@ __device__ __forceinline__ void gather(const Lane& lane, const Batch& batch, con
   }
 }
 
-/// Per head, the sum over the columns c of a term of x[other, c], for this lane's message of a batch; `values` are the
-/// rows that were gathered. `term(value, k)` is of the k-th column in registers; where heads are cut into chunks,
-/// `far(value, c)` is of column c.
+/// The sum over a head's columns c of a term of x[other, c], for this lane's message of a batch; `values` are the rows
+/// that were gathered. `term(value, k)` is the term of the k-th column in registers; where heads are cut into chunks,
+/// `far(value, c)` is that of column c.
 template <class T, class S, class Term, class Far>
 __device__ __forceinline__ S head_sums(const Lane& lane, const Batch& batch, const S* x,
                                        const S (&values)[T::STEPS][T::COLUMNS], Term term, Far far) {
@@ -152,7 +152,7 @@ __device__ __forceinline__ S head_sums(const Lane& lane, const Batch& batch, con
   return lane.sum_steps(sums);
 }
 
-/// Calls body(step, the lane that keeps the books of what this lane's part gathers at it).
+/// Calls body(step, lane), where `lane` is responsible for what this lane's part gathers at the step.
 template <class T, class Body>
 __device__ __forceinline__ void for_steps(const Lane& lane, Body body) {
 #pragma unroll

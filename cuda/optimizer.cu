@@ -4,7 +4,7 @@
 namespace cohop {
 namespace {
 
-/// What a step calculates with, rounded once.
+/// The numbers that a step uses, rounded once.
 template <class S>
 struct Adam {
   S decay, shrink, epsilon, beta1, rest1, beta2, rest2, rate, correction2;

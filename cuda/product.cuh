@@ -1,5 +1,5 @@
-// Sums over the entries of each row of a CSR pattern of their columns' rows, times the entries' factors: what a sparse
-// product is, whether its rows are those of a matrix or lie in a table.
+// Sparse products: for each row of a CSR pattern, the sum over its entries of their columns' rows, times the entries'
+// factors. These rows are those of a matrix, or rows of a table by index.
 #pragma once
 #include "csr_rows.cuh"
 
@@ -93,7 +93,7 @@ struct Product : SumRows<S, N> {
       }
     }
   }
-  /// Times the row's factor. Rounded, whatever is added later: all kernels with these sums have the same bits.
+  /// Times the row's factor. Rounded before anything is added, so that all kernels with these sums give the same bits.
   __device__ void scale(uint64_t row, State& state) const {
     if (!factors.row) return;
     const S factor = factors.row[row];

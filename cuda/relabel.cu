@@ -1,8 +1,8 @@
 // From global ids to positions in a block: destinations first, then new sources in order of first occurrence.
 //
-// A hash table holds the least position that each id comes at. An edge whose own position that is brings a new source;
-// a prefix sum over these gives the new sources their places. An edge costs three reads at random addresses: of its
-// source, of the table, and of the sum at the edge that its source came first at.
+// A hash table holds the lowest position at which each id occurs. An edge at whose position its source occurs first has
+// a new source; a prefix sum over these edges gives the new sources their places. Each edge costs three reads at random
+// addresses: of its source, of the table, and of the sum at the edge where its source occurs first.
 #include "scan.h"
 #include "table.cuh"
 
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(BLOCK) insert_destinations_kernel(uint64_t n_d
   for (uint64_t i = grid_thread(); i < n_dst; i += grid_threads()) table.insert(dst[i], static_cast<uint32_t>(i));
 }
 
-/// A thread an edge. A source that is no vertex becomes NONE.
+/// One thread per edge. A source that is not a vertex becomes NONE.
 __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph, uint64_t n_dst, uint64_t n_edge,
                                                                const uint64_t* __restrict__ edge_id,
                                                                uint32_t* __restrict__ source,
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph
   }
 }
 
-/// first[e] = the position at which the edge's source comes first; is_new[e] = whether that is here.
+/// first[e] = the position at which the edge's source occurs first; is_new[e] = whether that is this edge.
 __global__ void __launch_bounds__(BLOCK) find_kernel(uint64_t n_dst, uint64_t n_edge,
                                                      const uint32_t* __restrict__ source, Table table,
                                                      uint32_t* __restrict__ first, uint32_t* __restrict__ is_new) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(BLOCK) find_kernel(uint64_t n_dst, uint64_t n_
 
 __global__ void total_kernel(const uint32_t* last, uint64_t* total) { *total = *last; }
 
-/// Destinations, and an edge a thread.
+/// One thread per destination and per edge.
 __global__ void __launch_bounds__(BLOCK) finish_kernel(uint64_t n_dst, const uint32_t* __restrict__ dst,
                                                        uint64_t n_edge, const uint32_t* __restrict__ source,
                                                        const uint32_t* first, const uint32_t* __restrict__ rank,

@@ -1,8 +1,8 @@
-// A dense product for each relation, of all its groups with its own weights, all relations in one launch; and the
-// gradient of the weights. Sums over edges are sparse products (spmm.cu), before or after.
+// A dense product per relation, of all its groups with its own weights, all relations in one launch; and the gradient
+// of the weights. Sums over edges are sparse products (spmm.cu), before or after.
 //
 // Groups are cut into parts of one relation each. Relation r has its parts from slot offsets[r] / size + r on (rounded
-// down), so that a block finds its part by bisection and no table of parts is needed; at most one slot a relation has
+// down), so that a block finds its part by bisection and no table of parts is needed; at most one slot per relation has
 // no groups. Compute-bound from some dozens of columns on.
 #include "tile_product.cuh"
 
@@ -37,8 +37,8 @@ struct Part {
   __device__ bool is_empty() const { return first >= end; }
 };
 
-/// Rows of a matrix, one a group: `index` says which (null: the group's own number), `factor` what to multiply them by
-/// (null: 1).
+/// Rows of a matrix, one per group: `index` says which (null: the group's own number), `factor` what to multiply them
+/// by (null: 1).
 template <class S>
 struct GroupRows {
   const uint32_t* index;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(BLOCK, 1) relation_weight_gradient_kernel(Rela
   write_tile(sum, k - row, n - column, n, to + row * n + column);
 }
 
-/// dweight = the sum of a relation's parts in their order; 0 if there are none, and already there if there is one.
+/// dweight = the sum of a relation's parts in their order; 0 if there are none. A single part is already in place.
 template <class S>
 __global__ void __launch_bounds__(BLOCK) add_gradient_parts_kernel(Relations relations, uint64_t part_size,
                                                                    uint64_t size, const S* __restrict__ parts,

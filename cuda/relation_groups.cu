@@ -19,7 +19,7 @@ struct GroupingScratch {
   uint32_t* relation;       // [n_edge], in the block's order
   uint32_t* source;         // [n_edge], ascending
   uint32_t* source_order;   // [n_edge]: edges by source and position
-  uint32_t* between;        // [n_edge]: keys on the way
+  uint32_t* between;        // [n_edge]: keys between two sorts
   Sorted by_destination, by_source;
   unsigned char* own;  // of sorts and sums
   uint64_t bytes;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK) mark_groups_kernel(uint64_t n_edge, Sor
   }
 }
 
-/// out[j] = the number of ascending keys below j, or what `through` says of it; n + 1 numbers.
+/// out[j] = the number of ascending keys below j, or `through` at that number; n + 1 numbers.
 __global__ void __launch_bounds__(BLOCK) bounds_kernel(uint64_t n, uint64_t n_keys, const uint32_t* __restrict__ keys,
                                                        const uint32_t* __restrict__ through,
                                                        uint32_t* __restrict__ out) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(BLOCK) share_kernel(uint64_t n_edge, const uin
   }
 }
 
-/// Lanes of a group of weighted edges: there are as many as were sampled, so a few.
+/// Lanes per group of weighted edges: a group has few edges, as they were sampled.
 constexpr int WEIGHT_LANES = 8;
 
 /// factor[e] = its weight over the sum of its group's, or 0 if that is 0.
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(BLOCK) weighted_share_kernel(uint64_t n_group,
   }
 }
 
-/// What edges have, in the order of groups and in that of rows (`row_order`; null: the block's).
+/// The edges' data, in the order of groups and in that of rows (`row_order`; null: the block's order).
 template <class S>
 __global__ void __launch_bounds__(BLOCK) fill_edges_kernel(uint64_t n_edge, Sorted sorted,
                                                            const uint32_t* __restrict__ row_order,
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(BLOCK) fill_edges_kernel(uint64_t n_edge, Sort
   }
 }
 
-/// Sums of marks to groups' numbers, and where relations' groups begin.
+/// Numbers the groups, by prefix sums of the marks, and finds where each relation's groups begin.
 int32_t number_groups(uint64_t n_edge, uint64_t n_relations, const Sorted& sorted, const uint32_t* row, void* own,
                       uint32_t* offsets, void* stream) {
   if (n_edge > 0) {

@@ -1,7 +1,7 @@
 // Counter-based random numbers, the twin of src/rng: the same bits for the same draw.
 //
-// Everything in doubles is +, -, *, / and sqrt in the order of src/rng/math.rs. Files that decide by it are compiled
-// without fused multiply-add (build.rs).
+// Everything in doubles is +, -, *, / and sqrt in the order of src/rng/math.rs. Files that take decisions by it are
+// compiled without fused multiply-add (build/kernels.rs).
 #pragma once
 #include "gpu.h"
 
@@ -25,7 +25,7 @@ __device__ __forceinline__ Words philox(Words c, uint32_t key0, uint32_t key1) {
   return c;
 }
 
-/// `Purpose` of src/rng: the ones that kernels draw for.
+/// `Purpose` of src/rng: those that kernels draw for.
 enum class Purpose : uint32_t {
   SUBSET = 2,
   EDGE = 3,

@@ -1,9 +1,9 @@
-// LABOR-i and LABOR-*: probabilities of candidates, the sources of all in-edges of a layer's destinations, optimised
-// over all of them; then picks and the estimator's weights by these.
+// LABOR-i and LABOR-*: optimises the probabilities of the candidates, which are the sources of all in-edges of a
+// layer's destinations; then picks edges by these probabilities, and calculates the estimator's weights.
 //
 // A candidate has a slot: its id where there are enough in-edges for arrays over all vertices, otherwise one of a hash
-// table. Slots are in no order, and nothing hangs on it: maxima and sums of integers are the same in any order, and a
-// row's sums run along the row.
+// table. Slots are in no particular order, and no result depends on it: maxima and sums of integers are the same in any
+// order, and a row's sums run along the row.
 #include "scalar.cuh"
 #include "select.cuh"
 
@@ -28,7 +28,7 @@ __device__ inline uint32_t slot_of(const cohop_labor& labor, uint32_t id) {
   }
 }
 
-/// A thread an in-edge.
+/// One thread per in-edge.
 __global__ void __launch_bounds__(BLOCK) gather_kernel(cohop_graph graph, cohop_rows rows, uint64_t n_in_edges,
                                                        cohop_labor labor, cohop_status* status) {
   for (uint64_t i = grid_thread(); i < n_in_edges; i += grid_threads()) {
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(BLOCK) gather_kernel(cohop_graph graph, cohop_
   }
 }
 
-/// A thread a slot: its candidate's variate, and the probability to begin with.
+/// One thread per slot: its candidate's variate and initial probability.
 __global__ void __launch_bounds__(BLOCK) slots_kernel(cohop_labor labor, cohop_variates variates, uint64_t stream) {
   for (uint64_t i = grid_thread(); i < labor.n_slots; i += grid_threads()) {
     const uint32_t id = labor.id[i];
@@ -58,7 +58,7 @@ struct Candidates {
   uint64_t n_slots;
   __device__ Candidates(const cohop_graph& graph, const cohop_labor& labor, const Row& row)
       : slot(labor.slot ? labor.slot + labor.offsets[row.number] : graph.indices + row.start), n_slots(labor.n_slots) {}
-  /// In a graph that nobody checked, an id could lie beyond the slots; gather_kernel reported it.
+  /// In a graph that was not checked, an id may be beyond the slots; gather_kernel has reported it.
   __device__ uint32_t operator[](uint32_t place) const {
     const uint32_t own = slot[place];
     return own < n_slots ? own : 0;
@@ -100,7 +100,7 @@ __device__ double scale_of(const Row& row, const Candidates& candidates, const d
   }
 }
 
-/// A warp a row, hubs too: the sums that decide run along the row.
+/// One warp per row, for hubs too: the sums that decide run along the row.
 __global__ void __launch_bounds__(BLOCK) solve_kernel(cohop_graph graph, cohop_rows rows, uint64_t fanout,
                                                       cohop_labor labor) {
   COHOP_SHARED(OrderedMemory, memories, [BLOCK / 32]);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(BLOCK) expected_kernel(cohop_labor labor, uint
   if (threadIdx.x % 32 == 0 && sum > 0) atomic_add(expected, sum);
 }
 
-/// What decides about one edge.
+/// Decides whether one edge is kept.
 struct Planned {
   cohop_graph graph;
   cohop_labor labor;
@@ -161,7 +161,7 @@ struct PlannedKeys {
   }
 };
 
-/// A warp a row: 1 / probability of each kept edge as a share of their sum.
+/// One warp per row: 1 / probability of each kept edge as a share of their sum.
 template <class S>
 __global__ void __launch_bounds__(BLOCK) weights_kernel(cohop_rows rows, uint64_t fanout, Planned planned,
                                                         const uint32_t* __restrict__ indptr,

@@ -1,14 +1,14 @@
-// Draws with replacement: of a row's edges alike, or in proportion to their weights.
+// Draws of a row's edges with replacement: uniform, or in proportion to their weights.
 //
 // A draw by weight is the first edge that lifts the row's running sum of weights above u times their sum. The sums are
-// added up in row order, as on the CPU; of them only every 32nd is kept, and a draw begins at one of these.
+// added up in row order, as on the CPU; only every 32nd is kept, and the search for a draw begins at one of these.
 #include "keyed.cuh"
 #include "team.cuh"
 
 namespace cohop {
 namespace {
 
-/// A warp a row: its running sum after every 32 edges, the whole sum, and the last edge that lifted it.
+/// One warp per row: its running sum after every 32 edges, the whole sum, and the last edge that lifted it.
 __global__ void __launch_bounds__(BLOCK) running_sums_kernel(cohop_graph graph, cohop_rows rows,
                                                              const uint64_t* __restrict__ word_offsets,
                                                              double* __restrict__ running, double* __restrict__ row_sum,
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(BLOCK) running_sums_kernel(cohop_graph graph, 
   }
 }
 
-/// A thread a draw.
+/// One thread per draw.
 __global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_rows rows,
                                                       const uint32_t* __restrict__ indptr, uint64_t n_edge,
                                                       uint64_t seed, uint64_t stream,
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_r
   }
 }
 
-/// A warp a row of at most 32 edges: each goes where as many smaller ones, or equal ones before it, are.
+/// One warp per row of at most 32 edges: the place of each is the number of smaller ones and equal ones before it.
 __global__ void __launch_bounds__(BLOCK) sort_rows_kernel(uint64_t n, const uint32_t* __restrict__ indptr,
                                                           uint64_t* edge_id) {
   const uint32_t lane = threadIdx.x % 32;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(BLOCK) sort_rows_kernel(uint64_t n, const uint
   }
 }
 
-/// A thread an edge. In a row's edges only the place is sorted, so that fewer bits are.
+/// One thread per edge. Within a row the key is the place and not the edge's id, so that fewer bits are sorted.
 __global__ void __launch_bounds__(BLOCK) keys_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
                                                      uint64_t n_edge, uint32_t place_bits,
                                                      const uint64_t* __restrict__ edge_id, uint64_t* __restrict__ key) {

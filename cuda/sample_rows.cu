@@ -1,4 +1,5 @@
-// A layer's rows: destinations looked up and checked, what rows keep counted by rule, and the edges of rows kept whole.
+// A layer's rows: looks up and checks destinations, counts by rule what rows keep, and writes the edges of rows that
+// are kept whole.
 #include "scan.h"
 #include "table.cuh"
 
@@ -13,9 +14,9 @@ __global__ void __launch_bounds__(BLOCK) begin_kernel(uint64_t n_slots, uint64_t
   }
 }
 
-/// A thread a destination: its in-edges, and whether it came before. Of an id that comes at several positions,
-/// whichever of the first two is put in later meets the other, so the least of all later positions met is the first
-/// repeat.
+/// One thread per destination: its in-edges, and whether it is repeated. Of an id that occurs at several positions,
+/// whichever of the first two is inserted later meets the other, so the lowest of the later positions of all pairs that
+/// meet is the first repeat.
 __global__ void __launch_bounds__(BLOCK) rows_kernel(cohop_graph graph, cohop_rows rows, Table table) {
   for (uint64_t i = grid_thread(); i < rows.n; i += grid_threads()) {
     const uint32_t vertex = rows.vertex[i];
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(BLOCK) indptr_kernel(uint64_t n, const uint64_
   for (uint64_t i = grid_thread(); i <= n; i += grid_threads()) indptr[i] = static_cast<uint32_t>(offsets[i]);
 }
 
-/// A thread an edge, so that long rows cost no more than short ones.
+/// One thread per edge, so that long rows cost no more than short ones.
 __global__ void __launch_bounds__(BLOCK) all_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
                                                     uint64_t n_edge, uint64_t* __restrict__ edge_id) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {

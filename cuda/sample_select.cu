@@ -25,7 +25,7 @@ struct SourceKeys {
   }
 };
 
-/// An exponential variate of the edge, of a rate that is its weight.
+/// An exponential variate of the edge, whose rate is its weight.
 struct WeightedKeys {
   static constexpr int BITS = 64;
   uint64_t seed, stream;
@@ -38,7 +38,7 @@ struct WeightedKeys {
   }
 };
 
-/// Those of one relation.
+/// The edge's variate, for the edges of one relation.
 struct RelationKeys {
   static constexpr int BITS = EdgeKeys::BITS;
   EdgeKeys edges;
@@ -48,8 +48,8 @@ struct RelationKeys {
   __device__ uint64_t key(const Row& row, uint32_t place) const { return edges.key(row, place); }
 };
 
-/// A team marks what a row of more than `fanout` edges keeps, a bit for each edge, one relation after the other from
-/// the lowest; a word of bits always belongs to the same warp. fanout > 0.
+/// A team marks what a row of more than `fanout` edges keeps, one bit per edge, one relation after the other from the
+/// lowest; a word of bits always belongs to the same warp. fanout > 0.
 template <int THREADS>
 __global__ void __launch_bounds__(BLOCK) mark_relations_kernel(cohop_rows rows, EdgeKeys edges,
                                                                const uint16_t* edge_type, uint64_t fanout,
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(BLOCK) mark_relations_kernel(cohop_rows rows, 
   });
 }
 
-/// A warp a row: a lane writes the edges of one word of bits.
+/// One warp per row: each lane writes the edges of one word of bits.
 __global__ void __launch_bounds__(BLOCK) marked_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
                                                        uint64_t fanout, const uint64_t* __restrict__ word_offsets,
                                                        const uint32_t* __restrict__ kept,

@@ -2,7 +2,7 @@
 // place is taken already.
 //
 // A place that draw i finds is taken iff an earlier draw found it too, or if it is some j of an earlier draw that found
-// its own place taken: a chain of draws to look along, instead of a set to search one draw after the other.
+// its own place taken: a chain of draws to follow, instead of a set to search one draw after the other.
 #include "keyed.cuh"
 #include "rng.cuh"
 
@@ -23,8 +23,8 @@ __device__ __forceinline__ uint32_t draw_place(uint64_t seed, uint32_t layer, ui
   return static_cast<uint32_t>(bounded(seed, stream_of(Purpose::SUBSET_AGAIN, layer), counter, n));
 }
 
-/// WIDTH lanes a row, ITEMS draws a lane: a fanout of at most WIDTH * ITEMS, all of it in registers. Each draw is
-/// compared with each by shuffles: which came before, and how many places are smaller.
+/// WIDTH lanes per row, ITEMS draws per lane: a fanout of at most WIDTH * ITEMS, all of it in registers. Each draw is
+/// compared with each by shuffles, to find earlier draws of the same place and the number of smaller places.
 template <int WIDTH, int ITEMS>
 __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
                                                        uint64_t seed, uint32_t layer, uint32_t fanout,
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const ui
         }
       }
     }
-    // Along the chains: in a round each draw asks the one whose last place it found.
+    // Along the chains: in each round, a draw whose place is the j of an earlier draw looks up whether that draw found
+    // its own place taken.
     for (;;) {
       unsigned all_taken[ITEMS];
       bool changed = false;
@@ -106,7 +107,7 @@ int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, uint64_t s
   return cohop_last_error();
 }
 
-/// A thread an edge: its row and the place that it draws there; or its place, in a row that is kept whole.
+/// One thread per edge: its row and the place that it draws there, or its own place in a row that is kept whole.
 __global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
                                                      uint64_t n_edge, uint64_t seed, uint32_t layer, uint64_t fanout,
                                                      uint32_t place_bits, uint64_t* __restrict__ key) {
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint
   }
 }
 
-/// A thread a sorted draw: whether the one before it found the same place. The sort is stable, so that one came
+/// One thread per sorted draw: whether the draw before it found the same place. The sort is stable, so that draw came
 /// earlier.
 __global__ void __launch_bounds__(BLOCK) repeated_kernel(uint64_t n_edge, const uint64_t* __restrict__ sorted,
                                                          const uint32_t* __restrict__ order,
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(BLOCK) repeated_kernel(uint64_t n_edge, const 
     repeated[order[i]] = i > 0 && sorted[i] == sorted[i - 1];
 }
 
-/// A thread an edge: looks along its chain, whose length is some logarithm of the fanout.
+/// One thread per edge: follows its chain, whose length grows with the logarithm of the fanout.
 __global__ void __launch_bounds__(BLOCK) resolve_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
                                                         uint64_t n_edge, uint64_t fanout, uint32_t place_bits,
                                                         const uint64_t* __restrict__ key,
@@ -191,7 +192,7 @@ int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint
     int32_t code = sort_keys(rows, n_edge, place_bits, key, sorted, order, scratch, stream);
     if (code != 0) return code;
     COHOP_LAUNCH(repeated_kernel, grid, BLOCK, 0, stream, n_edge, sorted, order, repeated);
-    // What was sorted is not needed any more; then what was drawn is not.
+    // `sorted` is no longer needed and takes the resolved places; after that `key` takes them in order.
     COHOP_LAUNCH(resolve_kernel, grid, BLOCK, 0, stream, rows, indptr, n_edge, fanout, place_bits, key, repeated,
                  sorted);
     code = sort_keys(rows, n_edge, place_bits, sorted, key, order, scratch, stream);

@@ -1,4 +1,5 @@
-// PinSAGE's random walks: a thread a walk; then of each destination's visits, sorted, the most visited vertices.
+// PinSAGE's random walks: one thread per walk; then each destination's visits are sorted, and the most visited vertices
+// picked.
 #include "scalar.cuh"
 #include "select.cuh"
 #include "sort.h"
@@ -6,8 +7,8 @@
 namespace cohop {
 namespace {
 
-/// A thread a walk against the in-edges. Visits of row r of this part are keys r << 32 | vertex, NONE where the walk
-/// had ended or was at its destination.
+/// One thread per walk against the in-edges. Visits of row r of this part are keys r << 32 | vertex; the vertex is NONE
+/// where the walk had ended or was at its destination.
 __global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_rows rows, uint64_t first_row,
                                                      uint64_t n_rows, uint64_t seed, uint32_t layer, uint32_t walks,
                                                      uint32_t length, double restart, uint64_t* __restrict__ key,
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_ro
   }
 }
 
-/// times[i] = how often the vertex that first comes at i was visited; 0 elsewhere and for no vertex.
+/// times[i] = how often the vertex that occurs first at i was visited; 0 elsewhere and for NONE.
 __global__ void __launch_bounds__(BLOCK) times_kernel(uint64_t n_rows, uint64_t n_visits,
                                                       const uint64_t* __restrict__ sorted,
                                                       uint32_t* __restrict__ times) {
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(BLOCK) times_kernel(uint64_t n_rows, uint64_t 
     const uint64_t own = sorted[i];
     uint64_t found = 0;
     if ((i == 0 || sorted[i - 1] != own) && static_cast<uint32_t>(own) != NONE) {
-      // By doubling, then by halving: most vertices come a few times.
+      // By doubling, then by halving: most vertices occur a few times.
       const uint64_t end = (i / n_visits + 1) * n_visits;
       uint64_t same = i, step = 1;
       while (same + step < end && sorted[same + step] == own) {
@@ -77,7 +78,7 @@ struct VisitKeys {
   }
 };
 
-/// A team picks a destination's neighbours out of its visits.
+/// A team picks a destination's neighbours from its visits.
 template <int THREADS>
 __global__ void __launch_bounds__(BLOCK) most_visited_kernel(uint64_t first_row, uint64_t n_rows, uint32_t n_visits,
                                                              VisitKeys keys, uint64_t most,
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(BLOCK) most_visited_kernel(uint64_t first_row,
   }
 }
 
-/// A warp a row: its neighbours close together, and their shares of the visits.
+/// One warp per row: packs its neighbours, and calculates their shares of the visits.
 template <class S>
 __global__ void __launch_bounds__(BLOCK) neighbors_kernel(uint64_t n, uint64_t most,
                                                           const uint32_t* __restrict__ indptr,
@@ -134,7 +135,7 @@ int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_ro
     if (n == 0) return 0;
     COHOP_LAUNCH(walk_kernel, grid_for(n_rows * walks), BLOCK, 0, stream, graph, rows, first_row, n_rows, seed, layer,
                  walks, length, restart, key, status);
-    // `times` takes the sort's values, which nobody needs.
+    // `times` takes the sort's values, which are not needed.
     const int32_t code =
         sort_pairs<uint64_t>(n, key, nullptr, sorted, times, 0, 32 + bits_below(n_rows), scratch, stream);
     if (code != 0) return code;

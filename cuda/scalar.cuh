@@ -10,7 +10,7 @@ struct alignas(sizeof(T) * N) Pack {
   T value[N];
 };
 
-/// Values of a 16-byte access.
+/// Number of values in a 16-byte access.
 template <class T>
 constexpr int PACK = 16 / sizeof(T);
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ float absolute(float x) { return fabsf(x); }
 __device__ __forceinline__ double absolute(double x) { return fabs(x); }
 __device__ __forceinline__ float square_root(float x) { return sqrtf(x); }
 __device__ __forceinline__ double square_root(double x) { return sqrt(x); }
-/// a b + c in one rounding: for dense products, as everything else is compiled without fused operations.
+/// a b + c in one rounding, on the emulator too, whose compiler does not fuse: for dense products.
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 /// a b, never fused with an addition.

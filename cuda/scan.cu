@@ -14,7 +14,7 @@ uint64_t scan_bytes(uint64_t n) {
   size_t bytes = 0;
   const T* x = nullptr;
   T* out = nullptr;
-  // If this fails, so will the scan, for want of memory.
+  // If this fails, the scan fails too, for lack of memory.
   if (cub::DeviceScan::InclusiveSum(nullptr, bytes, x, out, n) != cudaSuccess) return 0;
   return bytes;
 }

@@ -1,8 +1,8 @@
 // A value per entry of a CSR pattern, from the rows of x and y at its two ends.
 //
-// A warp takes 32 consecutive entries, whatever rows they belong to: no row is too long for anyone. Each lane looks up
-// the row of one entry. Bound by memory: a row of x an entry; those of y stay in the first cache from one entry to the
-// next. The same result on every run.
+// A warp takes 32 consecutive entries, whatever rows they belong to, so that long rows cause no imbalance. Each lane
+// looks up the row of one entry. Bound by memory: one row of x per entry; rows of y stay in the first-level cache from
+// one entry to the next. The same result on every run.
 #include "csr_rows.cuh"
 
 namespace cohop {

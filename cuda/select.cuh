@@ -1,17 +1,17 @@
-// Picking edges of a row by their keys or by a yes or no, in order, without memory for the row's keys: they are
-// calculated again for each look at the row.
+// Picks edges of a row by their keys or by a predicate, in order, without memory for the row's keys: they are
+// calculated again in each pass over the row.
 //
 // Keys are a struct with
 //   BITS                                    32 or 64
 //   bool valid(const Row&, uint32_t place)  whether this place of the row has a key
 //   uint64_t key(const Row&, uint32_t place)
-// and ties go to the lower place. An `emit(row, position, place)` takes what is kept, position 0, 1, ... in the row.
+// and ties go to the lower place. `emit(row, position, place)` receives what is kept, position 0, 1, ... in the row.
 #pragma once
 #include "team.cuh"
 
 namespace cohop {
 
-/// Places of a row whose keys a warp holds in registers: this many a lane.
+/// A warp holds the keys of a row in registers: this many per lane.
 constexpr int HELD = 4;
 constexpr uint32_t MAX_HELD = 32 * HELD;
 
@@ -37,7 +37,7 @@ struct Selection {
 __device__ inline void find_digit(SelectMemory* memory, uint32_t wanted) {
   constexpr int EACH = DIGITS / 32;
   const unsigned lane = threadIdx.x % 32;
-  // Read again by the lane that finds the digit: an array of its own would lie in local memory.
+  // The lane that finds the digit reads its counts again: an array for them would be in local memory.
   const unsigned* counts = memory->histogram + lane * EACH;
   unsigned sum = 0;
 #pragma unroll
@@ -90,7 +90,7 @@ __device__ Selection select(const Row& row, const Keys& keys, uint32_t wanted, S
   return selection;
 }
 
-/// Whether a place is kept before ties are (`first`), or is a tie (`second`).
+/// Whether a place is kept before any ties (`is_less`), or is a tie (`is_tie`).
 template <class Keys>
 __device__ __forceinline__ void judge(const Row& row, const Keys& keys, const Selection& selection, uint32_t place,
                                       bool& is_less, bool& is_tie) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ void judge(const Row& row, const Keys& keys, const Se
 }
 
 /// Goes through a row in order and calls mark(place, is_kept, position) for every place, in tiles of the team's
-/// threads; places beyond the row are not kept. Returns how many are.
+/// threads; places beyond the row are not kept. Returns how many are kept.
 template <int THREADS, class Keys, class Mark>
 __device__ uint32_t mark_selected(const Row& row, const Keys& keys, const Selection& selection, Team<THREADS>& team,
                                   Mark mark) {
@@ -126,8 +126,9 @@ __device__ uint32_t mark_selected(const Row& row, const Keys& keys, const Select
   return less + (ties < selection.ties ? ties : selection.ties);
 }
 
-/// The `wanted` smallest keys of each group of a row of at most MAX_HELD places, by comparing each with each. As
-/// mark_selected; group(place) is that of a place. Returns how many are kept. A warp calls it.
+/// The `wanted` smallest keys of each group of a row of at most MAX_HELD places, by comparing each with each;
+/// group(place) is the group of a place. Calls `mark` as mark_selected does. Returns how many are kept. A warp calls
+/// it.
 template <class Keys, class Group, class Mark>
 __device__ uint32_t mark_smallest_held(const Row& row, const Keys& keys, uint64_t wanted, Group group, Mark mark) {
   const uint32_t lane = threadIdx.x % 32;
@@ -187,7 +188,7 @@ __device__ uint32_t keep_smallest(const Row& row, const Keys& keys, uint64_t fan
   return mark_selected(row, keys, selection, team, mark);
 }
 
-/// A kernel's frame for selections by teams: its shared memory, and the loop over rows.
+/// What a kernel with selections by teams begins with: its shared memory and its team.
 #define COHOP_SELECT_MEMORY(THREADS)                                       \
   COHOP_SHARED(SelectMemory, memories, [Team<THREADS>::TEAMS]);            \
   COHOP_SHARED(unsigned, part, [2 * (BLOCK / 32)]);                        \
@@ -246,7 +247,7 @@ __global__ void __launch_bounds__(BLOCK) filter_kernel(cohop_rows rows, Predicat
   });
 }
 
-/// Counts (counts: [n]) or, if that is null, edges.
+/// Writes counts, [n], or if `counts` is null the edges.
 template <class Predicate>
 int32_t count_or_filter(const cohop_rows& rows, const Predicate& predicate, uint64_t fanout, uint64_t* counts,
                         const EmitEdges& emit, void* stream) {

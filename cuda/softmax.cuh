@@ -1,4 +1,4 @@
-// Softmax that goes on as scores come in.
+// Softmax that is updated as scores come in.
 #pragma once
 #include "scalar.cuh"
 
@@ -20,7 +20,7 @@ template <class S>
 struct Softmax {
   S max, sum;
 
-  /// What scores are measured from: the largest, if there is one.
+  /// What is subtracted from scores: the largest, if there is one.
   static __device__ __forceinline__ S reference(S max) { return max == lowest<S>() ? S(0) : max; }
 
   /// Adds one score.
@@ -34,7 +34,8 @@ struct Softmax {
 
   static __device__ __forceinline__ Softmax nothing() { return {lowest<S>(), S(0)}; }
 
-  /// Of all scores of both; `scale_a` and `scale_b` get what sums of terms exp(score − max) of either are scaled by.
+  /// Softmax over the scores of both; sums of terms exp(score − max) of `a` and `b` must be scaled by `scale_a` and
+  /// `scale_b`.
   static __device__ __forceinline__ Softmax merge(const Softmax& a, const Softmax& b, S& scale_a, S& scale_b) {
     const S top = larger(a.max, b.max), from = reference(top);
     scale_a = exponential(a.max - from);

@@ -15,14 +15,14 @@ __global__ void __launch_bounds__(BLOCK) count_up_kernel(uint64_t n, uint32_t* _
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) out[i] = static_cast<uint32_t>(i);
 }
 
-/// CUB's own scratch memory for any bits: it depends on them, but not by much.
+/// CUB's own scratch memory, enough for any range of bits: it depends on the range, but not much.
 template <class Key>
 uint64_t radix_sort_bytes(uint64_t n) {
 #if defined(__CUDACC__)
   size_t bytes = 0;
   const Key* keys = nullptr;
   const uint32_t* values = nullptr;
-  // If this fails, so will the sort, for want of memory.
+  // If this fails, the sort fails too, for lack of memory.
   if (cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, static_cast<Key*>(nullptr), values,
                                       static_cast<uint32_t*>(nullptr), n) != cudaSuccess) {
     return 0;
@@ -33,7 +33,7 @@ uint64_t radix_sort_bytes(uint64_t n) {
 #endif
 }
 
-/// Where the numbers 0, 1, 2, ... stand, and what CUB has for itself.
+/// Memory for the numbers 0, 1, 2, ..., and for CUB itself.
 template <class Key>
 struct SortScratch {
   uint64_t own_bytes;

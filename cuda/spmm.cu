@@ -1,7 +1,7 @@
 // Sparse times dense: out (= | +=) A x.
 //
-// Bound by memory: reads a row of x an entry and writes a row of out a row. See csr_rows.cuh for who does what. Sums
-// run in the entries' order, those of hubs in chunks of it: the same result on every run.
+// Bound by memory: reads one row of x per entry and writes one row of out per row. See csr_rows.cuh for how the work is
+// divided. Sums run in the entries' order, those of hubs chunk by chunk: the same result on every run.
 #include "product.cuh"
 
 namespace cohop {
@@ -22,7 +22,7 @@ int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Fac
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }
 
-/// A weight per entry and head; packs do not reach over the ends of heads.
+/// A weight per entry and head; a pack never spans two heads.
 template <class S, int N>
 struct HeadProduct : SumRows<S, N> {
   using typename SumRows<S, N>::State;

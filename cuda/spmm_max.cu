@@ -1,7 +1,7 @@
 // The maximum over the entries of each row and column, where it is attained, and its gradient.
 //
-// Bound by memory: the maximum reads a row of x an entry; the gradient a row of dout and one of argmax. See
-// csr_rows.cuh for who does what. The same result on every run.
+// Bound by memory: per entry, the maximum reads one row of x, the gradient one row of dout and one of argmax. See
+// csr_rows.cuh for how the work is divided. The same result on every run.
 #include "csr_rows.cuh"
 
 namespace cohop {
@@ -37,7 +37,7 @@ struct Maximum {
   __device__ Operand load(Entry column_of_a, uint64_t column) const {
     return cohop::load<N>(x + column_of_a * cols + column);
   }
-  /// Strictly greater, so that the first of equals stays; a NaN is not, and gives way to any number.
+  /// Strictly greater, so that the first of equal values stays; a NaN never is, and gives way to any number.
   __device__ static void take(State& state, int k, S value, uint32_t e) {
     const S max = state.max.value[k];
     if (value > max || (max != max && value == value) || state.argmax.value[k] == NO_ENTRY) {

@@ -1,5 +1,5 @@
-// What is derived from a CSR pattern. Its transpose is a stable sort of the entries' positions by column, so that those
-// of a column ascend.
+// What can be computed from a CSR pattern. Its transpose is a stable sort of the entries' positions by column, so that
+// the positions of a column ascend.
 #include "csr_rows.cuh"
 #include "sort.h"
 

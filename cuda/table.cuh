@@ -1,4 +1,4 @@
-// A hash table from ids to the least position that each came at: open addressing with linear probing.
+// A hash table from ids to the lowest position at which each occurs: open addressing with linear probing.
 #pragma once
 #include "gpu.h"
 
@@ -19,7 +19,7 @@ __device__ __forceinline__ uint64_t atomic_compare_and_swap(uint64_t* p, uint64_
                    static_cast<unsigned long long>(value));
 }
 
-/// A value that other threads change by atomics meanwhile; it may be an old one.
+/// Reads a value that other threads may be changing by atomics; it may be out of date.
 template <class T>
 __device__ __forceinline__ T peek(T* p) {
 #if defined(__CUDACC__)
@@ -44,8 +44,8 @@ struct Table {
   uint64_t* slot;
   uint64_t n_slots;
 
-  /// Puts an id in, or lowers its position. Returns the position that it had, or NONE; it may have been lowered since
-  /// if it was below `position`.
+  /// Inserts an id, or lowers its position. Returns the position that it had, or NONE. If that was below `position`, it
+  /// may have been lowered further since.
   __device__ uint32_t insert(uint32_t id, uint32_t position) const {
     const uint64_t entry = static_cast<uint64_t>(id) << 32 | position;
     uint64_t at = home(id, n_slots);
@@ -61,7 +61,7 @@ struct Table {
     }
   }
 
-  /// The position of an id that was put in before this kernel.
+  /// The position of an id that was inserted before this kernel.
   __device__ uint32_t find(uint32_t id) const {
     uint64_t at = home(id, n_slots);
     while (slot[at] >> 32 != id) at = at + 1 == n_slots ? 0 : at + 1;

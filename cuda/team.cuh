@@ -26,7 +26,7 @@ struct Team {
   };
 
   unsigned* part;      // [2, BLOCK / 32] in shared memory, for a block
-  unsigned half = 0;   // which of the two the next count is in: so one barrier a count is enough
+  unsigned half = 0;   // which of the two the next count uses, so that one barrier per count is enough
 
   __device__ explicit Team(unsigned* part) : part(part) {}
 
@@ -69,7 +69,7 @@ struct Team {
   }
 
  private:
-  /// Warps' results joined.
+  /// Joins the results of the warps.
   template <class Join>
   __device__ unsigned together(unsigned value, Join join) {
     if constexpr (THREADS > 32) {
@@ -85,7 +85,7 @@ struct Team {
   }
 };
 
-/// Calls body(row) for the rows of one team: a warp takes the rows up to COHOP_HUB_DEGREE, a block the hubs.
+/// Calls body(row) for the rows of a team: a warp takes the rows up to COHOP_HUB_DEGREE, a block the hubs.
 template <int THREADS, class Body>
 __device__ __forceinline__ void for_rows(const cohop_rows& rows, Body body) {
   const uint64_t first = static_cast<uint64_t>(blockIdx.x) * Team<THREADS>::TEAMS + Team<THREADS>::number();
@@ -111,13 +111,13 @@ unsigned grid_of_teams(uint64_t n) {
   return static_cast<unsigned>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
-/// A warp's memory for sums in order, in shared memory: two tiles, so that one barrier a tile is enough.
+/// A warp's shared memory for sums in order: two tiles, so that one barrier per tile is enough.
 struct OrderedMemory {
   double tile[2][32];
 };
 
-/// Gives lane 0 term(0), term(1), ... in this order: each(i, term). A warp calls it: terms are calculated by all lanes.
-/// The memory may be used again after a barrier of the warp.
+/// Lane 0 calls each(i, term(i)) for i = 0, 1, ... in this order. A warp calls it: all lanes calculate terms. The
+/// memory may be used again after a barrier of the warp.
 template <class Term, class Each>
 __device__ __forceinline__ void in_order(uint32_t n, OrderedMemory& memory, Term term, Each each) {
   const uint32_t lane = threadIdx.x % 32;

@@ -1,9 +1,9 @@
-// Dense products a b, one tile of the result a block, for operands whose rows lie anywhere.
+// Dense products a b, one tile of the result per block, for operands whose rows may be anywhere.
 //
-// The inner dimension is gone through in steps of DEPTH: while the threads multiply one step's operands, which are in
-// shared memory, the next step's are on their way to registers; two buffers need one barrier a step. A thread has
-// ROW_RUN x COLUMN_RUN results in registers, and for each value of the inner dimension reads as many operands of each
-// side as 16-byte words. Sums run in the inner dimension's order: the same result on every run.
+// The inner dimension is processed in steps of TILE_DEPTH: while the threads multiply one step's operands, which are in
+// shared memory, the next step's are being loaded into registers; with two buffers one barrier per step is enough. A
+// thread has ROW_RUN x COLUMN_RUN results in registers, and for each value of the inner dimension reads ROW_RUN and
+// COLUMN_RUN operands in 16-byte words. Sums run in the inner dimension's order: the same result on every run.
 #pragma once
 #include "scalar.cuh"
 
@@ -18,7 +18,7 @@ struct Tile {
   static constexpr int ROWS = 16 * ROW_RUN, COLUMNS = 16 * COLUMN_RUN;
   static_assert(BLOCK == 256, "a thread for each run of results");
 
-  /// Where a thread's results stand in the tile.
+  /// Where a thread's results are in the tile.
   __device__ static int row() { return threadIdx.x / 16 * ROW_RUN; }
   __device__ static int column() { return threadIdx.x % 16 * COLUMN_RUN; }
 };
@@ -127,7 +127,7 @@ __device__ __forceinline__ void multiply_tile(uint64_t inner, A a, B b,
   }
 }
 
-/// Writes a thread's results where rows and columns are there; `out` is the tile's first element.
+/// Writes a thread's results, except those beyond the last row or column; `out` is the tile's first element.
 template <class S>
 __device__ __forceinline__ void write_tile(const S (&sum)[Tile<S>::ROW_RUN][Tile<S>::COLUMN_RUN], uint64_t rows,
                                            uint64_t columns, uint64_t stride, S* out) {

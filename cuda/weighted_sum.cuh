@@ -5,7 +5,7 @@
 
 namespace cohop {
 
-/// Where the sums go, and the pieces' on the way.
+/// Where the sums go, and where those of pieces are kept.
 template <class S>
 struct WeightedSum {
   S* out;  // [n_dst, heads · dim]
@@ -14,7 +14,7 @@ struct WeightedSum {
   /// [2 · segments, 2 · heads + heads · dim]: of each piece its max, its sum, and its columns before the division.
   S* records;
   uint64_t heads, dim;
-  /// Of dropout.
+  /// Dropout's factor, 1 / (1 − p).
   S scale;
 
   __device__ S* record(uint64_t i) const { return records + i * (heads * 2 + heads * dim); }

@@ -4,7 +4,7 @@
 namespace emulate {
 namespace {
 
-/// What a shuffle gives where the lane that it names did not take part: a NaN, and no index of anything.
+/// What a shuffle gives where the lane that it names did not take part: a NaN, and an index out of any range.
 constexpr uint64_t NO_LANE = 0x7fffdeadfffdeadull;
 
 bool names(unsigned mask, unsigned lane) { return mask >> lane & 1; }
@@ -123,7 +123,7 @@ uint64_t Multiprocessor::collective(Collective operation, unsigned mask, uint64_
     }
   }
   if (!joined) {
-    joined = unused;  // there is one: 32 lanes wait in at most 31 places while another arrives
+    joined = unused;  // there is one: at most 31 lanes wait in at most 31 places while another arrives
     joined->is_open = true;
     joined->operation = operation;
     joined->mask = mask;

@@ -2,10 +2,10 @@
 //
 // Every CUDA thread is a fiber. The fibers of a block share one OS thread and are switched at barriers, collectives of
 // a warp, fences and atomics; in which order is chosen by a seed, so that a missing barrier shows as a wrong result
-// for some seed. Blocks run on several OS threads. Three builds, chosen by COHOP_EMULATE (see build.rs):
+// for some seed. Blocks run on several OS threads. Three builds, chosen by COHOP_EMULATE (see build/kernels.rs):
 //   plain  finds deadlocks, divergent barriers, wrong masks, invalid launches, failed assertions;
-//   asan   and accesses out of bounds or misaligned, in global, static and dynamic shared memory;
-//   race   and accesses that no barrier orders, and reads of shared memory that nothing has written.
+//   asan   also finds accesses out of bounds or misaligned, in global, static and dynamic shared memory;
+//   race   also finds accesses that no barrier orders, and reads of shared memory that nothing has written.
 //
 // Where to look:
 //   device code's side  runtime.h, vector_types.h, half.h, intrinsics.h, collectives.h, atomics.h
@@ -45,8 +45,8 @@ constexpr int warpSize = 32;
 
 using cudaStream_t = void*;
 
-// The macros of gpu.h. `__shared__` itself stays undefined, an error on purpose: static or thread_local variables
-// could be neither guarded by the address sanitizer nor filled anew for every block.
+// The macros of gpu.h. `__shared__` itself stays undefined, an error on purpose: static or thread_local variables could
+// be neither guarded by the address sanitizer nor filled again for every block.
 #define COHOP_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
   ((void)(stream), ::emulate::launch(#kernel, dim3(grid), dim3(block), (shared_bytes), kernel, ##__VA_ARGS__))
 #define COHOP_SHARED(T, name, dims)                                                              \

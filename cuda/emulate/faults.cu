@@ -170,7 +170,7 @@ __global__ void misaligned_atomic(Data data) {
   data.saw(true);
 }
 
-/// Half a warp waits for the block, the other for the warp.
+/// Half of a warp waits for the block, the other half for the warp.
 template <bool FAULTY>
 __global__ void deadlock(Data data) {
   if (FAULTY && threadIdx.x % 32 < 16) {
@@ -198,7 +198,7 @@ __global__ void mask_without_the_own_lane(Data data) {
   data.saw(__any_sync(FAULTY ? 0x0000ffffu : FULL, 1) == 1);
 }
 
-/// A pair of lanes each of which expects another group.
+/// In each pair of lanes, the two expect different groups.
 template <bool FAULTY>
 __global__ void different_masks(Data data) {
   const unsigned lane = threadIdx.x % 32;

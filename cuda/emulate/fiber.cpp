@@ -41,7 +41,7 @@ emulate_switch:
 #endif
 
 #if defined(__SANITIZE_ADDRESS__)
-/// Pointers that only a fiber's stack holds are none that the search for leaks would find.
+/// The search for leaks does not see pointers that only a fiber's stack holds.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }
 #endif
 

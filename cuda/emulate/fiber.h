@@ -13,10 +13,10 @@ namespace emulate {
 
 class Fiber {
  public:
-  /// Makes this stand for the OS thread that calls, on the stack that it has.
+  /// Makes this fiber stand for the calling OS thread, on the stack that it has.
   void adopt_os_thread();
 
-  /// Makes this start in `entry`, which never returns, on the given stack. What it ran before is forgotten.
+  /// Makes this fiber start in `entry`, which never returns, on the given stack. What it ran before is forgotten.
   void start_at(void (*entry)(), char* stack, size_t bytes);
 
   /// `entry` calls this first.
@@ -33,10 +33,10 @@ class Fiber {
 #endif
   char* stack_ = nullptr;
   size_t bytes_ = 0;
-  void* fake_stack_ = nullptr;  // the address sanitizer's
+  void* fake_stack_ = nullptr;  // of the address sanitizer
 };
 
-/// Stacks for fibers, each with a page below it that no one may touch.
+/// Stacks for fibers, each with an inaccessible page below it.
 class Stacks {
  public:
   static constexpr size_t BYTES = HAS_ASAN ? 256 << 10 : 64 << 10;

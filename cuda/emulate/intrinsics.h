@@ -35,7 +35,7 @@ inline double __longlong_as_double(long long x) { return emulate::from_bits<doub
 
 namespace emulate {
 
-/// Types that CUDA's loads and stores with hints take; structures of a program's own are not among them.
+/// Types that CUDA's loads and stores with hints take; a program's own structures are not among them.
 template <class T, class... Types>
 inline constexpr bool IS_ONE_OF = (std::is_same_v<T, Types> || ...);
 template <class T>

@@ -21,15 +21,15 @@
 namespace emulate {
 namespace {
 
-/// Of the thread that launches: tests that run side by side choose their own schedules and see their own errors.
+/// Per launching thread: tests that run side by side choose their own schedules and see their own errors.
 thread_local std::optional<uint64_t> chosen_seed;
 thread_local int last_error = SUCCESS;
 thread_local char last_message[sizeof Launch::message];
 
-/// A launch by the launcher that makes it, and its number among those of one call, from 1.
+/// A launch, by the launcher that makes it and its number among the launches of one call, from 1.
 using Place = std::pair<std::string, uint64_t>;
 thread_local Place place;
-/// Places that this host thread has passed since the last look, and the one whose next launch is to fail.
+/// Places that this host thread has passed since they were last taken, and the one whose next launch is to fail.
 thread_local std::set<Place> passed;
 thread_local std::optional<Place> to_fail;
 
@@ -49,7 +49,7 @@ uint64_t seed() {
   return *chosen_seed;
 }
 
-/// Multiprocessors are kept: their stacks are costly.
+/// Multiprocessors are kept for reuse: their stacks are expensive to make.
 std::mutex idle_mutex;
 std::vector<std::unique_ptr<Multiprocessor>> idle;
 
@@ -76,7 +76,7 @@ void run_blocks(Launch& launch) {
   idle.push_back(std::move(multiprocessor));
 }
 
-/// Grids of fewer threads than this are run by the thread that launches: starting others would take longer.
+/// Grids of fewer threads than this are run by the launching thread: starting others would take longer.
 constexpr uint64_t MIN_THREADS_TO_SHARE = 4096;
 
 [[maybe_unused]] void run_on_several_threads(Launch& launch) {
@@ -102,7 +102,7 @@ constexpr uint64_t MIN_THREADS_TO_SHARE = 4096;
   for (std::thread& other : others) other.join();
 }
 
-/// One at a time, in one order: what is found then depends on the seed alone.
+/// Runs launches one at a time and blocks in one order, so that the result depends on the seed alone.
 [[maybe_unused]] void run_and_detect_races(Launch& launch) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -167,7 +167,7 @@ void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared
   launch.n_blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
   launch.stride = 1;
   if (launch.seed != 0) {
-    // A stride without a common divisor passes every block once.
+    // A stride that has no common divisor with the number of blocks visits every block once.
     launch.stride = (launch.seed * 0x9e3779b97f4a7c15ull >> 20) % launch.n_blocks | 1;
     while (std::gcd(launch.stride, launch.n_blocks) != 1) launch.stride++;
     launch.start = launch.seed * 7919 % launch.n_blocks;
@@ -245,8 +245,8 @@ extern "C" {
 /// Chooses the schedule of this host thread's launches; 0 runs threads and blocks in order.
 void cohop_emulate_set_seed(uint64_t seed) { emulate::chosen_seed = seed; }
 
-/// Lets the launch number `number`, from 1, of the next call of `launcher` that has so many fail, once. Of this host
-/// thread.
+/// Makes launch number `number`, from 1, fail in the next call of `launcher` that has so many launches; once, and only
+/// on this host thread.
 void cohop_emulate_fail_launch(const char* launcher, uint64_t number) { emulate::to_fail = {launcher, number}; }
 
 /// Calls `each` for every launch that this host thread has made since the last call of this, each once: the name of its
@@ -256,7 +256,7 @@ void cohop_emulate_take_launches(void (*each)(void* context, const char* launche
   emulate::passed.clear();
 }
 
-/// Of this host thread's last failed launch.
+/// The message of this host thread's last failed launch.
 const char* cohop_emulate_message() { return emulate::last_message; }
 
 const char* cohop_emulate_error_name(int32_t code) {

@@ -7,7 +7,7 @@
 
 namespace emulate {
 
-/// What a block can have, static and dynamic together, without cudaFuncSetAttribute.
+/// The most shared memory of a block, static and dynamic together, without cudaFuncSetAttribute.
 inline constexpr size_t MAX_SHARED_BYTES = 48 << 10;
 
 struct Launch {

@@ -58,7 +58,7 @@ void Multiprocessor::run_thread() {
   alive_--;
   Warp& warp = warps_[me.warp];
   warp.alive &= ~(1u << me.lane);
-  // Those that wait for all that are alive may have waited for this one.
+  // Threads that wait for all living threads may have waited only for this one.
   for (Rendezvous& rendezvous : warp.rendezvous) complete_if_all_arrived(me.warp, rendezvous);
   release_barrier_if_complete();
   switch_from(me);
@@ -71,7 +71,7 @@ void Multiprocessor::run(Launch& launch, uint64_t block) {
     current_thread = first;
     Fiber::switch_to(os_thread_, first->fiber);
   }
-  // Back here once no thread is ready: all have exited, or wait, or one has failed.
+  // Control returns here when no thread is ready: all have exited or wait, or one has failed.
   current_thread = nullptr;
   current_block = nullptr;
   has_abandoned_fibers_ = alive_ > 0;
@@ -111,7 +111,7 @@ void Multiprocessor::begin_block(Launch& launch, uint64_t block) {
     make_ready(thread);
   }
 
-  // What is read before it is written is a NaN as a float, or else a large negative number.
+  // Memory that is read before it is written is a NaN as a float, or else a large negative number.
   poison_ = random() & 1 ? 0x7fc0deadu : 0xf3a5f3a5u;
   n_shared_ = shared_bytes_ = 0;
   block_.dynamic_shared = shared_memory(this, launch.dynamic_shared_bytes, 16);
@@ -151,7 +151,7 @@ void Multiprocessor::fail(Error error, const char* message) {
            block_.index.y, block_.index.z, me.index.x, me.index.y, me.index.z,
            static_cast<unsigned long long>(launch_->seed), message);
   launch_->set_error(error, text);
-  // The block's threads are abandoned where they stand.
+  // The block's threads are abandoned where they are.
   Fiber::switch_to(static_cast<DeviceThread&>(*current_thread).fiber, os_thread_);
   __builtin_unreachable();
 }
@@ -191,7 +191,7 @@ DeviceThread* Multiprocessor::next_ready() {
   if (n_ready_ == 0) return nullptr;
   n_ready_--;
   if (shuffles_) {
-    // A random one; the last takes its place.
+    // Takes a random one; the last moves to its place.
     const size_t chosen = (random() >> 32) * (n_ready_ + 1) >> 32;
     DeviceThread* thread = ready_[chosen];
     ready_[chosen] = ready_[n_ready_];

@@ -16,8 +16,8 @@ enum class State : uint8_t { READY, AT_BARRIER, IN_COLLECTIVE, EXITED };
 struct DeviceThread : Thread {
   Fiber fiber;
   State state;
-  Where where;      // it waits
-  uint64_t result;  // of what it waited for
+  Where where;      // where it waits
+  uint64_t result;  // of the barrier or collective that it waited for
   race::Clocks clocks;
 };
 
@@ -38,18 +38,18 @@ struct Warp {
 
 class Multiprocessor {
  public:
-  /// That of the calling OS thread; null while it runs no block. Fibers move between OS threads from block to block,
-  /// so the compiler must not remember what it returned.
+  /// The calling OS thread's multiprocessor; null while it runs no block. Fibers move between OS threads from block to
+  /// block, so the compiler must not remember what it returned.
   [[gnu::noipa]] static Multiprocessor* current();
   static void set_current(Multiprocessor* multiprocessor);
 
-  /// Makes room for blocks of so many threads.
+  /// Makes room for blocks of `threads` threads.
   void reserve(size_t threads);
 
   /// Runs one block of the launch. To be called on the OS thread that called set_current.
   void run(Launch& launch, uint64_t block);
 
-  // What follows is called by the thread that runs.
+  // The functions below are called by the running thread.
 
   int barrier(Barrier kind, int predicate, Where where);
   uint64_t collective(Collective operation, unsigned mask, uint64_t value, int argument, int width, Where where);
@@ -95,7 +95,7 @@ class Multiprocessor {
   std::vector<Warp> warps_;
   unsigned n_threads_ = 0;  // of this block
 
-  // Ready threads: a ring that starts at first_ready_; where order does not matter, a set that starts at 0.
+  // Ready threads: a ring that starts at first_ready_; if they are shuffled, a set that starts at 0.
   std::vector<DeviceThread*> ready_;
   size_t first_ready_ = 0, n_ready_ = 0;
 

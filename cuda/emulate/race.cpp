@@ -19,7 +19,7 @@ namespace {
 /// Kept small: there are several for every word that a kernel touches.
 struct Access {
   uint32_t block;     // blocks beyond 2^32 would take hours to emulate
-  uint32_t barriers;  // that the block had passed
+  uint32_t barriers;  // number that the block had passed
   uint32_t clock;     // of the lane
   uint32_t code;      // offset of the accessing code from the start of the program
   uint16_t thread;
@@ -43,10 +43,10 @@ struct Several {
   uint32_t clock[WARP] = {};  // of the last access by each lane of the warp of Group::first; 0: none
 };
 
-/// Accesses that do not conflict with each other: reads of a cell since its last write, or atomics. Those that decide
-/// whether any later access conflicts are few: after one of an earlier block, which nothing orders, no other is needed;
-/// an access behind a barrier stands for all before it; and of two warps between barriers, each conflicts with the
-/// other, so that one access of each of two warps conflicts with everything.
+/// Accesses that do not conflict with each other: reads of a cell since its last write, or atomics. Few of them are
+/// needed to decide whether a later access conflicts: after one of an earlier block, which nothing orders, no other is
+/// needed; an access after a barrier stands for all before it; and since two warps between barriers are not ordered,
+/// one access of each of two warps conflicts with any later access.
 class Group {
  public:
   void add(const Access& access, std::deque<Several>& pool) {
@@ -70,12 +70,12 @@ class Group {
     }
   }
 
-  /// After a copy.
+  /// To be called after a copy: makes `several_` this group's own.
   void own(std::deque<Several>& pool) {
     if (several_) several_ = &pool.emplace_back(*several_);
   }
 
-  /// One that is not ordered before `now`; or none, of which `exists` is false.
+  /// An access that is not ordered before `now`; if there is none, one whose `exists` is false.
   Access find_unordered(const Access& now, const Clocks& clocks) const {
     if (!first_.exists) return {};
     const bool is_earlier = first_.block == now.block && first_.barriers < now.barriers;
@@ -131,7 +131,7 @@ struct Shadow {
   std::deque<Group> groups;
   std::deque<Bytes> bytes;
   uint32_t launch = 0;
-  uintptr_t program = 0;  // where it was loaded
+  uintptr_t program = 0;  // the address at which it was loaded
 
   Cell& word(uintptr_t address) {
     const uintptr_t number = address / PAGE;
@@ -167,7 +167,7 @@ struct Shadow {
 
 Shadow shadow;
 
-/// `file:line` of code, if addr2line finds it; else its offset.
+/// The `file:line` of code, if addr2line finds it; otherwise its offset.
 struct Place {
   char text[300];
 
@@ -223,7 +223,7 @@ void check(Cell& cell, uintptr_t at, Kind kind, const Access& now, const Clocks&
       cell.atomics->add(now, shadow.several);
       break;
     case Kind::WRITE:
-      // All that came before is ordered before this write: it stands for them.
+      // All earlier accesses are ordered before this write, so it stands for them.
       cell.is_written = true;
       cell.write = now;
       cell.reads = {};
@@ -273,7 +273,7 @@ void begin_shared(const void* address, size_t bytes) {
 
 void access(const void* address, size_t bytes, Kind kind, void* pc) {
   const Multiprocessor* multiprocessor = Multiprocessor::current();
-  // The launcher's own accesses, and those of threads to their stacks, are no one else's.
+  // The launcher's own accesses, and those of threads to their stacks, cannot race.
   if (!multiprocessor || !current_thread || multiprocessor->is_stack(address)) return;
   const auto& thread = static_cast<const DeviceThread&>(*current_thread);
   Access now{};

@@ -2,8 +2,8 @@
 //
 // Two accesses of one byte by different threads race if at least one writes, they are not both atomic, and nothing
 // orders them. Threads of one block are ordered by __syncthreads, lanes of one warp also by __syncwarp. As CUDA's
-// guide has it, shuffles and votes order nothing, nor do atomics; threads of different blocks are never ordered. Of
-// the accesses that a run makes, every race is found and nothing else is reported, in whichever order threads ran.
+// guide has it, shuffles and votes order nothing, nor do atomics; threads of different blocks are never ordered. Every
+// race between accesses that a run makes is found, and nothing else is reported, whatever order the threads ran in.
 #pragma once
 #include "runtime.h"
 
@@ -22,10 +22,10 @@ enum class Kind : uint8_t { READ, WRITE, ATOMIC };
 /// Forgets all accesses.
 void begin_launch();
 
-/// Memory that a block got as shared: nothing has written it yet.
+/// Marks memory that a block got as shared: nothing has written it yet.
 void begin_shared(const void* address, size_t bytes);
 
-/// An access by the thread that runs, from the code at `pc`.
+/// Checks and records an access by the running thread, from the code at `pc`.
 void access(const void* address, size_t bytes, Kind kind, void* pc);
 
 }  // namespace emulate::race

@@ -22,7 +22,7 @@ inline constexpr bool DETECTS_RACES = false;
 
 inline constexpr unsigned WARP = 32;
 
-/// CUDA's codes where there is one.
+/// CUDA's codes where it has one for the error.
 enum Error : int {
   SUCCESS = 0,
   INVALID_VALUE = 1,
@@ -39,13 +39,13 @@ enum Error : int {
   UNINITIALISED = 10006,
 };
 
-/// The thread that runs, as device code sees it.
+/// The running thread, as device code sees it.
 struct Thread {
   uint3 index;
   unsigned linear, lane, warp;
 };
 
-/// Its block, likewise.
+/// Its block, as device code sees it.
 struct Block {
   uint3 index;
   dim3 threads, grid;
@@ -56,7 +56,7 @@ struct Block {
 extern __thread Thread* current_thread;
 extern __thread Block* current_block;
 
-/// A place in a kernel, for messages, and to tell one barrier from another.
+/// A place in a kernel: for messages, and to tell barriers apart.
 struct Where {
   const char* file;
   int line;
@@ -96,8 +96,8 @@ void* shared_memory(const void* key, size_t bytes, size_t alignment);
 
 using Modify = uint64_t (*)(uint64_t old, uint64_t a, uint64_t b);
 
-/// Replaces a value of 2, 4 or 8 bytes by modify(value, a, b), at once; returns what it was. It is compiled apart from
-/// the kernels, so that the race detector does not see plain accesses.
+/// Atomically replaces a value of 2, 4 or 8 bytes by modify(value, a, b); returns what it was. It is compiled
+/// separately from the kernels, so that the race detector does not see plain accesses.
 uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b);
 
 /// Ends the launch with an error.
@@ -106,7 +106,7 @@ uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b)
 /// Forgets errors of earlier launches of this host thread. `name` stays valid.
 void begin_launcher(const char* name);
 
-/// Runs body(argument) once a thread. Errors are kept for take_error; while there is one, nothing runs.
+/// Runs body(argument) once per thread. Errors are kept for take_error; while there is one, nothing runs.
 void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*),
               void* argument);
 

@@ -6,7 +6,7 @@ struct dim3 {
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-// Alignments are CUDA's: that of a vector of 3 is its element's.
+// Alignments are CUDA's: a vector of 3 is aligned as its elements.
 #define EMULATE_VECTORS(T, name, alignment_of_2, alignment_of_4)                  \
   struct alignas(alignment_of_2) name##2 {                                        \
     T x, y;                                                                       \
