@@ -196,7 +196,7 @@ pub(super) fn key(value: u64, place: u64) -> u128 {
 }
 
 /// The `fanout` edges with the smallest variates, where `id`, given an edge's position and shift, names its variate:
-/// its number (dependent neighbour sampling) or its source (LABOR-0 of fixed size).
+/// its id (dependent neighbour sampling) or its source (LABOR-0 of fixed size).
 pub(super) struct Smallest<'w, F> {
     pub(super) variates: Variates,
     pub(super) stream: u64,
@@ -234,7 +234,7 @@ pub(super) struct SmallestPerRelation<'w, F> {
     pub(super) stream: u64,
     pub(super) fanout: u64,
     pub(super) relation: &'w [u16],
-    /// Given an edge's position and shift, its number.
+    /// Given an edge's position and shift, its id.
     pub(super) number: F,
     /// `relation << 96 | variate << 64 | place in the row`
     pub(super) keys: &'w mut Vec<u128>,
@@ -280,7 +280,7 @@ pub(super) struct SmallestWeighted<'w, F> {
     pub(super) layer: u32,
     pub(super) fanout: u64,
     pub(super) weight: &'w [f32],
-    /// Given an edge's position and shift, its number.
+    /// Given an edge's position and shift, its id.
     pub(super) number: F,
     pub(super) keys: &'w mut Vec<u128>,
 }

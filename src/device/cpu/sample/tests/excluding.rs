@@ -9,7 +9,7 @@ fn some_edges(graph: &Graph) -> EdgeSet {
     third.chain(graph.indptr()[5]..graph.indptr()[6]).collect()
 }
 
-/// The graph without `excluded`, and its edges' numbers in `graph`.
+/// The graph without `excluded`, and its edges' ids in `graph`.
 fn removed(graph: &Graph, excluded: &EdgeSet) -> (Arc<Graph>, Vec<u64>) {
     let numbers: Vec<u64> = (0..graph.n_edges()).filter(|e| !excluded.ids().contains(e)).collect();
     let before = |end: &u64| numbers.iter().filter(|&number| number < end).count() as u64;
