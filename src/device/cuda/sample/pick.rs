@@ -37,8 +37,10 @@ impl<S: Scalar> Layer<'_, S> {
                     self.fill_smallest(Key::COHOP_KEY_WEIGHTED, stream, indptr, edge_id)
                 })
             }
-            // Rows that are kept whole, or not at all.
-            _ if self.fanout() == 0 || self.fanout() >= self.graph.arrays.largest_degree => {
+            // Rows that are kept whole, or not at all. No `_`: to another method the fanout may mean something else.
+            Method::Neighbor { .. } | Method::Labor { .. }
+                if self.fanout() == 0 || self.fanout() >= self.graph.arrays.largest_degree =>
+            {
                 self.pick_all(Rule::COHOP_COUNT_AT_MOST)
             }
             Method::Neighbor { .. } if self.spec.per_relation => self.pick_per_relation(),
