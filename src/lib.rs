@@ -76,9 +76,8 @@
 //! | [`train`] | the training loop, predictions, checkpoints, batches prepared ahead |
 //! | [`study`] | the experiments of Cooperative Minibatching |
 //!
-//! `ARCHITECTURE.md` says how these stand on each other and follows a batch through them; `CONTRIBUTING.md` has
-//! recipes for
-//! adding an operation, a layer, a sampler and a data format; `examples/` has short programs.
+//! `ARCHITECTURE.md` says how these stand on each other and follows a batch through them; `CONTRIBUTING.md` has recipes
+//! for adding an operation, a layer, a sampler and a data format; `examples/` has short programs.
 
 pub mod array;
 pub mod batch;

@@ -49,7 +49,7 @@ pub enum Purpose {
     Subset = 2 << 32,
     /// Subsets again, by vertex and draw: after a rejection, and for rows beyond 2³² edges.
     SubsetAgain = 16 << 32,
-    /// Dependent neighbour sampling, by edge.
+    /// One word an edge: dependent neighbour sampling, fanouts per relation.
     Edge = 3 << 32,
     /// LABOR's variates, by source vertex.
     Source = 4 << 32,

@@ -9,7 +9,7 @@
 //! Read rows from a [`Graph`](crate::graph::Graph) ([`in_neighbors`](crate::graph::Graph::in_neighbors)), draw from
 //! [`Variates`](crate::rng::Variates) by stream ([`Purpose`](crate::rng::Purpose)) and counter, and make a
 //! [`Block`](crate::block::Block) of a [`SampledBlock`](crate::device::SampledBlock), whose sources begin with the
-//! destinations, followed by each new source:
+//! destinations (each once), followed by each new source:
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -58,6 +58,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! To train with it, implement [`BatchSource`](crate::batch::BatchSource).
 
 mod batches;
 mod fanouts;

@@ -27,7 +27,8 @@ pub(super) trait Pick {
     /// Fewest edges that a row of this degree will keep.
     fn at_least(&self, degree: u64) -> u64;
 
-    /// Appends what a row keeps of its edges, ascending.
+    /// Appends the positions of the edges that a row keeps, ascending. A draw of an edge is named by its number in the
+    /// whole graph: its position and the row's shift, or where edges are excluded what the job's `numbers` say.
     fn pick(&mut self, row: Row, kept: &mut Vec<u64>);
 }
 
