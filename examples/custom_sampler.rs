@@ -56,7 +56,9 @@ impl BatchSource<Cpu> for Bernoulli {
     fn batch(&self, device: &Cpu, seeds: &[u32], number: u64) -> Result<Batch<Cpu>> {
         let graph = &self.slicer.dataset().graph;
         let variates = Variates::new(self.seed, number, Kappa::INDEPENDENT);
-        let mut dst = seeds.to_vec(); // the trainer's seeds do not repeat
+        // Training, validation and test repeat no seed. A list of `Trainer::predict` could: `BatchSource::batch` says
+        // what a source makes of that.
+        let mut dst = seeds.to_vec();
         let mut blocks = Vec::new();
         for layer in 0..self.n_layers as u32 {
             let block = self.block(device, graph, &dst, &variates, layer)?;
@@ -69,6 +71,8 @@ impl BatchSource<Cpu> for Bernoulli {
         Ok(batch)
     }
 
+    /// For validation and test: the same probability, other draws. Whole neighbourhoods are not asked for, since `main`
+    /// has `EvalMode::Sampled`.
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<Cpu>>> {
         Ok(Arc::new(Bernoulli { seed: sampler.seed, ..self.clone() }))
     }

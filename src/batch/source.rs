@@ -14,13 +14,25 @@ use crate::sample::SamplerConfig;
 /// A batch is a pure function of the source, its seeds and its number: it does not matter which thread makes it, when,
 /// and on how many threads.
 pub trait BatchSource<D: Device>: Debug + Send + Sync {
-    /// Batch number `number` (counted over all epochs) around `seeds`, which may repeat; if several processing elements
-    /// share it, this one's part of it. Made on the queue `device`.
+    /// Batch number `number` (counted over all epochs) around `seeds`; if several processing elements share it, this
+    /// one's part of it. Made on the queue `device`.
+    ///
+    /// Seeds may repeat: the batch then has each once in [`Batch::seeds`], and [`Batch::seed_row`] says where each
+    /// seed that was given is. Only the list of a prediction or an evaluation, which a caller makes, can repeat a
+    /// vertex. The lists of a valid data set do not, and training, validation and test have no others.
     ///
     /// Errors: a seed is not below the number of vertices, and those of sampling and of the device.
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>>;
 
-    /// The same source with another sampler, for example for validation.
+    /// The same source with another sampler: for validation, test and predictions, and for each processing element of
+    /// [`Independent`](super::Independent).
+    ///
+    /// All draws come from `sampler.seed` from now on: that is what tells evaluation from training, and one processing
+    /// element from another. Method and fanouts (one for each layer) are either those of training, or
+    /// [`Method::Full`](crate::device::Method::Full) with fanouts of `usize::MAX`, which asks for whole neighbourhoods.
+    /// A source with a way of its own to sample may leave the first unread. Asked for whole neighbourhoods it has to
+    /// make them, or return an error; it is not asked if evaluation is sampled, or if it has
+    /// [`layer_by_layer`](BatchSource::layer_by_layer) and the model computes one layer after the other.
     ///
     /// Errors: `sampler` has no layers, or is one that the source cannot use.
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>>;
