@@ -33,11 +33,13 @@ pub(super) struct Meta {
     pub(super) feature_dim: Option<usize>,
 }
 
-/// Where arrays come from.
+/// Where arrays come from that are stored as NumPy stores them, in the bytes of a `.npy` file: [`NpyArray::open`] takes
+/// such a file, [`NpyArray::read`] reads one out of something else. Nothing else makes an [`NpyArray`].
 pub(super) trait Source {
-    /// The file or folder, for messages.
+    /// The file or folder, for messages and, without another, for the data set's name.
     fn path(&self) -> &Path;
-    /// The array of that name, if there is one.
+    /// The array of that name, one of those that [`load`](super::load()) documents; `None` if there is none. A source
+    /// that calls its arrays otherwise translates the name.
     fn array(&mut self, name: &str) -> Result<Option<NpyArray>>;
 }
 
@@ -56,7 +58,7 @@ fn require(source: &mut impl Source, names: &[&str], why: &str) -> Result<NpyArr
     found.ok_or_else(|| Error::format(source.path(), format!("has no array {}{why}", names.join(" or "))))
 }
 
-/// The data set that the arrays of `source` describe.
+/// The data set that the arrays of `source` describe; [`Dataset::new`] and [`Dataset::validate`] have passed it.
 pub(super) fn assemble(source: &mut impl Source, meta: Meta, options: &LoadOptions) -> Result<Dataset> {
     let labels = match find(source, &["labels", "y"])? {
         Some(array) => {

@@ -25,7 +25,8 @@ pub struct LoadOptions {
 /// are not read.
 ///
 /// Errors: there is no such file, folder or built-in data set; [`Error::Io`] and [`Error::Format`], which name the file
-/// and the array; arrays that are no valid graph or features; and those of [`Dataset::validate`].
+/// and the array; and, naming array and entry but not the file, those of [`Graph`](crate::graph::Graph) and
+/// [`Features`](super::Features) for arrays that are not valid, and of [`Dataset::validate`].
 pub fn load(path_or_name: impl AsRef<Path>) -> Result<Dataset> {
     load_with(path_or_name, &LoadOptions::default())
 }
