@@ -70,12 +70,15 @@ pub fn check<D: Device<Scalar = f64>>(
     check_erased(device, inputs, seed, &f)
 }
 
+/// What is checked, given a tape and a leaf per input.
+type Function<'a, D> = dyn Fn(&Tape<D>, &[Var]) -> Result<Var> + 'a;
+
 /// [`check`], compiled once for all functions.
 fn check_erased<D: Device<Scalar = f64>>(
     device: &D,
     inputs: &[Tensor<D>],
     seed: u64,
-    f: &dyn Fn(&Tape<D>, &[Var]) -> Result<Var>,
+    f: &Function<'_, D>,
 ) -> Result<Report> {
     let loss = |inputs: &[Tensor<D>]| -> Result<(Tape<D>, Vec<Var>, Var)> {
         let tape = Tape::training(device, seed);
