@@ -6,11 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cohop::batch::{Batch, BatchSource, Slicer};
-use cohop::data::{Dataset, SbmData};
-use cohop::graph::Sbm;
-use cohop::nn::Model;
 use cohop::prelude::*;
 use cohop::train::{EvalMode, TrainConfig, Trainer};
+use cohop::{data::SbmData, graph::Sbm, nn::Model};
 
 #[derive(Clone, Debug)]
 struct Bernoulli {
@@ -21,14 +19,8 @@ struct Bernoulli {
 }
 
 impl Bernoulli {
-    fn block(
-        &self,
-        device: &Cpu,
-        graph: &Graph,
-        dst: &[u32],
-        variates: &Variates,
-        layer: u32,
-    ) -> Result<Block<Cpu>> {
+    fn block(&self, device: &Cpu, dst: &[u32], variates: &Variates, layer: u32) -> Result<Block<Cpu>> {
+        let graph = &self.slicer.dataset().graph;
         let (stream, limit) = (Purpose::Edge.stream(layer), (self.probability * 2f64.powi(32)) as u64);
         // Destinations come first, then each new source is appended.
         let mut src = dst.to_vec();
@@ -46,22 +38,18 @@ impl Bernoulli {
             }
             indptr.push(indices.len() as u32);
         }
-        let [src, indptr, indices] =
-            [device.upload(&src)?, device.upload(&indptr)?, device.upload(&indices)?];
-        Block::new(device, SampledBlock::new(src, indptr, indices))
+        let [src, indptr, indices] = [&src, &indptr, &indices].map(|ids| device.upload(ids));
+        Block::new(device, SampledBlock::new(src?, indptr?, indices?))
     }
 }
 
 impl BatchSource<Cpu> for Bernoulli {
     fn batch(&self, device: &Cpu, seeds: &[u32], number: u64) -> Result<Batch<Cpu>> {
-        let graph = &self.slicer.dataset().graph;
         let variates = Variates::new(self.seed, number, Kappa::INDEPENDENT);
-        // Training, validation and test repeat no seed. A list of `Trainer::predict` could: `BatchSource::batch` says
-        // what a source makes of that.
         let mut dst = seeds.to_vec();
         let mut blocks = Vec::new();
         for layer in 0..self.n_layers as u32 {
-            let block = self.block(device, graph, &dst, &variates, layer)?;
+            let block = self.block(device, &dst, &variates, layer)?;
             dst = block.src().to_vec();
             blocks.insert(0, Arc::new(block)); // in model order: from the inputs to the seeds
         }
@@ -71,8 +59,7 @@ impl BatchSource<Cpu> for Bernoulli {
         Ok(batch)
     }
 
-    /// For validation and test: the same probability, other draws. Whole neighbourhoods are not asked for, since `main`
-    /// has `EvalMode::Sampled`.
+    /// For validation and test, which `main` wants sampled: the same probability, other draws.
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<Cpu>>> {
         Ok(Arc::new(Bernoulli { seed: sampler.seed, ..self.clone() }))
     }
@@ -80,7 +67,7 @@ impl BatchSource<Cpu> for Bernoulli {
 
 pub(crate) fn main() -> Result<()> {
     let graph = Sbm { n_vertices: 3000, ..SbmData::default().graph };
-    let dataset: Arc<Dataset> = Arc::new(SbmData { graph, ..SbmData::default() }.generate()?);
+    let dataset = Arc::new(SbmData { graph, ..SbmData::default() }.generate()?);
     let config = TrainConfig { batch_size: Some(256), eval: EvalMode::Sampled, ..TrainConfig::default() };
     let trainer = Trainer::new(Cpu::new(), dataset.clone(), config)?;
     let slicer = Slicer::new(Cpu::new(), dataset, trainer.model.needs());
