@@ -98,6 +98,8 @@ pub mod sample;
 pub mod study;
 pub mod tape;
 pub mod tensor;
+#[cfg(test)]
+mod testing;
 pub mod train;
 
 pub use error::{Error, Result};

@@ -10,12 +10,10 @@ use std::sync::mpsc;
 use cohop::comm::{Communicator, Stage, Sum, mpi};
 use cohop::{Error, Result};
 
-#[path = "../src/comm/test_body.rs"]
+#[path = "../src/comm/tests.rs"]
 mod body;
-#[path = "../src/rng/random.rs"]
-mod random;
-
-use random::Random;
+#[path = "../src/testing/random.rs"]
+mod testing;
 
 fn main() -> ExitCode {
     let scenario = std::env::args().nth(1).unwrap_or_else(|| "all".to_owned());

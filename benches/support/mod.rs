@@ -3,7 +3,7 @@
 // Each bench uses some of it.
 #![allow(dead_code)]
 
-#[path = "../../src/rng/random.rs"]
+#[path = "../../src/testing/random.rs"]
 mod random;
 
 pub use random::Random;

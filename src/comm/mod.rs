@@ -31,6 +31,8 @@ mod reduce;
 mod rendezvous;
 mod signature;
 mod statistics;
+#[cfg(test)]
+mod tests;
 pub mod threads;
 
 use std::any::Any;

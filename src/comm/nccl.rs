@@ -497,5 +497,4 @@ fn open(n_pes: usize) -> Result<Vec<(Link, Cuda<f32>)>> {
 }
 
 #[cfg(test)]
-#[path = "nccl_tests.rs"]
 mod tests;

@@ -284,5 +284,4 @@ fn run_one<T>(
 }
 
 #[cfg(test)]
-#[path = "threads_tests.rs"]
 mod tests;

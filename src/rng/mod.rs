@@ -157,6 +157,4 @@ pub fn shuffle<T>(seed: u64, stream: u64, items: &mut [T]) {
 }
 
 #[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
 mod tests;

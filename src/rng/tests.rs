@@ -1,5 +1,5 @@
-use super::testing::chi_square_deviation;
 use super::*;
+use crate::testing::chi_square_deviation;
 
 const STREAM: u64 = Purpose::Graph.stream(7);
 

@@ -79,7 +79,7 @@ impl Variates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::testing::kolmogorov_smirnov;
+    use crate::testing::kolmogorov_smirnov;
 
     const STREAM: u64 = Purpose::Edge.stream(2);
 

@@ -8,7 +8,7 @@ use crate::common::files_below;
 
 /// Modules by floor.
 const FLOORS: &[&[&str]] = &[
-    &["error", "rng", "array", "huge_pages"],
+    &["error", "rng", "array", "huge_pages", "testing"],
     &["graph", "device"],
     &["pattern", "block", "tensor", "tape", "data"],
     &["sample", "comm", "cache"],
@@ -23,6 +23,7 @@ const FLOORS: &[&[&str]] = &[
 /// Imports within a floor: what builds on what.
 const SAME_FLOOR: &[(&str, &str)] = &[
     ("rng", "error"),
+    ("rng", "testing"),
     ("array", "error"),
     ("array", "huge_pages"),
     ("device", "graph"),

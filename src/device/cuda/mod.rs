@@ -10,8 +10,6 @@
 mod attention;
 mod batch_norm;
 mod elementwise;
-#[cfg(all(test, feature = "emulate"))]
-mod faults;
 // The whole interface is bound, used or not.
 #[allow(dead_code)]
 mod ffi;
@@ -26,7 +24,7 @@ mod sddmm;
 mod spmm;
 mod structure;
 #[cfg(test)]
-pub(crate) mod testing;
+pub(crate) mod tests;
 
 #[cfg(all(feature = "cuda", not(feature = "emulate")))]
 #[path = "driver.rs"]

@@ -8,7 +8,7 @@ mod labor;
 mod pick;
 mod relabel;
 #[cfg(test)]
-pub(super) mod twins;
+pub(super) mod tests;
 mod walk;
 
 use std::ffi::c_void;

@@ -9,7 +9,7 @@ use super::{
     MOST_CASES, NamedBody, attention, batch_norm, elementwise, gather_aggregate, loss, optimizer, relation,
     rows, sample, sparse,
 };
-use crate::device::cuda::testing::{choose_schedule, compare_draws, gather_too_much};
+use crate::device::cuda::tests::{choose_schedule, compare_draws, gather_too_much};
 use crate::device::{Cuda, Gather, MatrixMut, Storage};
 use crate::error::{Error, Result, panic_message};
 

@@ -24,7 +24,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::device::{Cpu, Element, Matrix, MatrixMut, Scalar, Storage, Write};
-pub(crate) use crate::rng::testing::Random;
+pub(crate) use crate::testing::Random;
 
 /// Makes a test of each body for each device.
 macro_rules! test_devices {
@@ -32,9 +32,9 @@ macro_rules! test_devices {
         test_devices!(@ cpu_f32, $crate::device::test_kernels::on_cpu::<f32>, $($body)*);
         test_devices!(@ cpu_f64, $crate::device::test_kernels::on_cpu::<f64>, $($body)*);
         #[cfg(any(feature = "cuda", feature = "emulate"))]
-        test_devices!(@ cuda_f32, $crate::device::cuda::testing::on_cuda::<f32>, $($body)*);
+        test_devices!(@ cuda_f32, $crate::device::cuda::tests::on_cuda::<f32>, $($body)*);
         #[cfg(any(feature = "cuda", feature = "emulate"))]
-        test_devices!(@ cuda_f64, $crate::device::cuda::testing::on_cuda::<f64>, $($body)*);
+        test_devices!(@ cuda_f64, $crate::device::cuda::tests::on_cuda::<f64>, $($body)*);
         /// For [`failures`](super::failures).
         #[cfg(feature = "emulate")]
         #[allow(dead_code)]
@@ -61,7 +61,7 @@ macro_rules! test_f64_devices {
         );
         #[cfg(any(feature = "cuda", feature = "emulate"))]
         $crate::device::test_kernels::test_devices!(
-            @ cuda_f64, $crate::device::cuda::testing::on_cuda::<f64>, $($body)*
+            @ cuda_f64, $crate::device::cuda::tests::on_cuda::<f64>, $($body)*
         );
     };
 }

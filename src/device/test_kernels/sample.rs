@@ -328,7 +328,7 @@ fn too_many_edges_are_an_error<D: Sample>(device: &D) {
 mod cuda {
     use super::*;
     use crate::device::Cuda;
-    use crate::device::cuda::testing::on_cuda;
+    use crate::device::cuda::tests::on_cuda;
 
     /// The graph's sources are not checked: kernels do not follow one that is not a vertex, and report it.
     #[test]

@@ -9,9 +9,9 @@ use crate::data::{Dataset, SbmData};
 use crate::device::{Cpu, Method, Sample};
 use crate::graph::{Graph, Rmat, Sbm};
 use crate::rng::Kappa;
-use crate::rng::testing::{chi_square_deviation, mean_deviation};
 use crate::sample::{Batches, Fanouts, Sampler};
 use crate::study::{KappaConfig, kappa};
+use crate::testing::{chi_square_deviation, mean_deviation};
 
 fn dataset() -> Arc<Dataset> {
     let graph = Sbm { n_vertices: 1500, mean_degree: 40.0, ..SbmData::default().graph };

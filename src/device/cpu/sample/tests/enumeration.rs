@@ -2,7 +2,7 @@
 //! never rises, for neighbour sampling and for LABOR-0; and the samplers have these expectations.
 
 use super::*;
-use crate::rng::testing::mean_deviation;
+use crate::testing::mean_deviation;
 
 const N: usize = 9;
 const FANOUT: usize = 2;

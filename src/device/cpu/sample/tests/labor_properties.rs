@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::rng::testing::mean_deviation;
+use crate::testing::mean_deviation;
 
 /// Sources besides the destinations, summed over batches.
 fn n_sources(graph: &Arc<Graph>, dst: &[u32], method: Method, fanout: usize) -> usize {

@@ -2,7 +2,7 @@
 //! 1e-6.
 
 use super::*;
-use crate::rng::testing::{chi_square_deviation, mean_deviation};
+use crate::testing::{chi_square_deviation, mean_deviation};
 
 const BATCHES: u64 = 30_000;
 

@@ -1,7 +1,10 @@
 //! How test bodies run on CUDA: on the emulator over several schedules, on a GPU if there is one.
 
 #[cfg(feature = "emulate")]
-pub(crate) use super::sample::twins::compare_draws;
+mod faults;
+
+#[cfg(feature = "emulate")]
+pub(crate) use super::sample::tests::compare_draws;
 #[cfg(feature = "emulate")]
 use super::{dtype, ffi};
 use crate::device::{Cuda, Scalar};

@@ -7,9 +7,9 @@
 use std::ffi::{CString, c_char};
 use std::process::Command;
 
-use super::testing::choose_schedule;
-use super::{Cuda, text};
-use crate::device::Storage;
+use super::choose_schedule;
+use crate::device::cuda::text;
+use crate::device::{Cuda, Storage};
 
 /// The mode that the build script chose.
 const MODE: &str = env!("COHOP_EMULATE_MODE");
@@ -139,7 +139,7 @@ fn run(name: &str, faulty: bool, schedule: u64) -> Outcome {
 /// Whether a process of its own that runs the fault succeeds, and what it says.
 fn run_in_child(name: &str) -> (bool, String) {
     let program = std::env::current_exe().unwrap();
-    let arguments = ["--exact", "device::cuda::faults::child", "--ignored", "--nocapture"];
+    let arguments = ["--exact", "device::cuda::tests::faults::child", "--ignored", "--nocapture"];
     let output = Command::new(program).args(arguments).env(CHILD, name).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())

@@ -1,7 +1,8 @@
-//! What holds over every transport. Included by the tests of threads, and by `tests/mpi.rs`, where the including module
-//! imports the names.
+//! What holds over every transport: the bodies of tests of each. `tests/mpi.rs`, whose test is a program of its own,
+//! includes this file by its path, and has what it imports under the same names.
 
-use super::{Communicator, Error, Random, Result, Stage, Sum};
+use super::{Communicator, Error, Result, Stage, Sum};
+use crate::testing::Random;
 
 /// Of very different magnitudes, so that sums show their order.
 fn float(random: &mut Random) -> f64 {

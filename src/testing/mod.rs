@@ -1,6 +1,5 @@
-//! Statistics for tests.
+//! What tests of several modules need: random data, and statistics of random outcomes.
 
-#[path = "random.rs"]
 mod random;
 
 pub(crate) use random::Random;

@@ -5,11 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::comm::Stage;
-use crate::rng::testing::Random;
-
-#[path = "test_body.rs"]
-mod body;
+use crate::comm::{Stage, tests as body};
 
 /// Fails the test if `body` is not done after ten seconds, where it would hang.
 fn watched<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> R {

@@ -1,9 +1,5 @@
 use super::*;
-use crate::comm::Stage;
-use crate::rng::testing::Random;
-
-#[path = "test_body.rs"]
-mod body;
+use crate::comm::{Stage, tests as body};
 
 /// What `run` returns, unless there is no GPU or no NCCL, which is said; with COHOP_NCCL_REQUIRED set that is a
 /// failure.

@@ -1,7 +1,7 @@
 //! `cuda/rng.cuh` against `rng`, bit for bit.
 
 use crate::device::cuda::ffi::{self, cohop_draw as Draw};
-use crate::device::cuda::testing::on_cuda;
+use crate::device::cuda::tests::on_cuda;
 use crate::device::{Cuda, Storage};
 use crate::rng::{Kappa, Purpose, Variates, bounded, derive, math, uniform, uniform_open};
 
