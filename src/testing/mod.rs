@@ -1,7 +1,10 @@
-//! What tests of several modules need: random data, and statistics of random outcomes.
+//! What tests of several modules need: random data, closeness of floats, and statistics of random outcomes.
 
+mod close;
 mod random;
+mod tests;
 
+pub(crate) use close::assert_close;
 pub(crate) use random::Random;
 
 /// Pearson's statistic of `counts` against `shares` (any positive scale; a share of 0 must have no count), as a number

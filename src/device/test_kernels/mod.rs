@@ -25,6 +25,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::device::{Cpu, Element, Matrix, MatrixMut, Scalar, Storage, Write};
 pub(crate) use crate::testing::Random;
+use crate::testing::assert_close;
 
 /// Makes a test of each body for each device.
 macro_rules! test_devices {
@@ -253,18 +254,11 @@ impl Expected {
     /// Panics unless all values agree up to rounding; or exactly, where arithmetic in integers makes that so.
     #[track_caller]
     fn check<S: Scalar>(&self, actual: &[S], exact: bool) {
-        assert_eq!(actual.len(), self.values.len());
         let epsilon = if exact { 0.0 } else { S::epsilon().widen_f64() };
-        let exact_values = self.values.iter().zip(&self.rounded).map(|(value, rounded)| value + rounded);
-        for (i, (&actual, expected)) in actual.iter().zip(exact_values).enumerate() {
-            let difference = (actual.widen_f64() - expected).abs();
+        let sums = self.values.iter().zip(&self.rounded).map(|(value, rounded)| value + rounded);
+        assert_close("out", actual, &sums.collect::<Vec<_>>(), |i, expected| {
             let relative = epsilon * (2.0 * self.terms[i].sqrt()).max(64.0);
-            let tolerance = relative * (self.magnitudes[i] + expected.abs());
-            // Written so that a NaN fails.
-            assert!(
-                difference <= tolerance,
-                "element {i} is {actual:?}, expected {expected}, tolerance {tolerance:e}"
-            );
-        }
+            relative * (self.magnitudes[i] + expected.abs())
+        });
     }
 }

@@ -1,7 +1,13 @@
 //! The model against numbers worked out by hand.
 
+use approx::assert_relative_eq;
+
 use crate::coop::Mode;
 use crate::study::{CostConfig, Machine, ModeRow, ModesRow, Spread, Stages, predict, summarize};
+use crate::testing::assert_close;
+
+/// Relative: sums by hand and in binary are rounded differently.
+const TOLERANCE: f64 = 1e-12;
 
 fn spreads(largest: &[f64]) -> Vec<Spread> {
     largest.iter().map(|&largest| Spread { total: 2.0 * largest, per_pe: largest, largest }).collect()
@@ -50,18 +56,12 @@ fn config() -> CostConfig {
     }
 }
 
-fn close(actual: f64, expected: f64) {
-    assert!((actual - expected).abs() <= 1e-12 * expected.abs(), "{actual}, expected {expected}");
-}
-
 fn same(actual: &Stages, expected: &Stages) {
     let numbers = |stages: &Stages| {
         let four = [stages.sample, stages.sample_exchange, stages.feature, stages.feature_exchange];
         [&four[..], &stages.layers, &stages.layer_exchanges].concat()
     };
-    let (actual, expected) = (numbers(actual), numbers(expected));
-    assert_eq!(actual.len(), expected.len());
-    actual.into_iter().zip(expected).for_each(|(a, e)| close(a, e));
+    assert_close("seconds", &numbers(actual), &numbers(expected), |_, expected| TOLERANCE * expected.abs());
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn stages_by_hand() {
         layer_exchanges: vec![0.0, 0.0],
     };
     same(&independent.stages, &apart);
-    close(independent.seconds, 418.24);
+    assert_relative_eq!(independent.seconds, 418.24, epsilon = 0.0, max_relative = TOLERANCE);
     assert_eq!(
         (independent.mode, independent.speedup, independent.break_even_share),
         (Mode::Independent, 1.0, None)
@@ -101,11 +101,16 @@ fn stages_by_hand() {
     };
     same(&cooperative.stages, &together);
     // 256 + 30 + 6 + 25.44 = 317.44, and 30 of exchange.
-    close(cooperative.seconds, 347.44);
-    close(cooperative.speedup, 418.24 / 347.44);
-    close(cooperative.crossing_share, 0.5);
+    assert_relative_eq!(cooperative.seconds, 347.44, epsilon = 0.0, max_relative = TOLERANCE);
+    assert_relative_eq!(cooperative.speedup, 418.24 / 347.44, epsilon = 0.0, max_relative = TOLERANCE);
+    assert_relative_eq!(cooperative.crossing_share, 0.5, epsilon = 0.0, max_relative = TOLERANCE);
     // If all crossed: 4 · 300 / 100 + 4 · 3 · 240 / 100 + 8 · 4 · 60 / 100 = 12 + 28.8 + 19.2 = 60.
-    close(cooperative.break_even_share.unwrap(), (418.24 - 317.44) / 60.0);
+    assert_relative_eq!(
+        cooperative.break_even_share.unwrap(),
+        (418.24 - 317.44) / 60.0,
+        epsilon = 0.0,
+        max_relative = TOLERANCE
+    );
 }
 
 #[test]
@@ -113,14 +118,14 @@ fn shared_bandwidths_are_divided_and_the_summary_finds_where_it_turns() {
     let mut config = config();
     config.machine.shared = true;
     let [alone, _] = predict(&counts(), &config).unwrap();
-    close(alone.seconds, 2.0 * 418.24);
+    assert_relative_eq!(alone.seconds, 2.0 * 418.24, epsilon = 0.0, max_relative = TOLERANCE);
     config.machine.shared = false;
     let fast = predict(&counts(), &config).unwrap();
     config.machine.interconnect = 10.0;
     let mut slow = predict(&counts(), &config).unwrap();
     slow.iter_mut().for_each(|row| row.n_pes = 4);
     // Ten times 30 of exchange.
-    close(slow[1].seconds, 617.44);
+    assert_relative_eq!(slow[1].seconds, 617.44, epsilon = 0.0, max_relative = TOLERANCE);
     let summary = summarize(&[&fast[..], &slow[..]].concat());
     assert_eq!(summary.slower_from_pes, Some(4));
     assert_eq!(summary.best, Some((2, fast[1].speedup)));

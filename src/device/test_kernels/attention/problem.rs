@@ -7,6 +7,7 @@ use super::super::Guarded;
 use super::super::naive::{self, Pattern};
 use crate::device::{AttentionDropout, AttentionSpec, Csr, Scalar, Storage};
 use crate::rng;
+use crate::testing::assert_close;
 
 /// A pattern, and how it is attended to.
 #[derive(Clone, Debug)]
@@ -241,11 +242,7 @@ pub fn leaky_slope(x: f64) -> f64 {
 /// Panics unless values agree up to the rounding of sums like theirs; a NaN never does.
 #[track_caller]
 pub fn close<S: Scalar>(what: &str, actual: &[S], expected: &[f64]) {
-    assert_eq!(actual.len(), expected.len(), "{what}");
     let tolerance = if size_of::<S>() == 4 { 2e-4 } else { 1e-10 };
     let largest = expected.iter().fold(1.0f64, |m, x| m.max(x.abs()));
-    for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
-        let difference = (actual.widen_f64() - expected).abs();
-        assert!(difference <= tolerance * largest, "{what}[{i}] is {actual:?}, expected {expected}");
-    }
+    assert_close(what, actual, expected, |_, _| tolerance * largest);
 }
