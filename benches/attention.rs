@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use crate::support::{Random, check, rmat};
+use crate::support::{Random, assert_close, rmat, rounding};
 use cohop::block::Block;
 use cohop::device::{Attention, Cpu};
 use cohop::tape::{AttentionOptions, Tape};
@@ -33,7 +33,7 @@ fn bench_softmax(criterion: &mut Criterion) {
                 row().for_each(|i| expected[i] = x[i].exp() / sum);
             }
         }
-        check(&y, &expected);
+        assert_close("out", &y, &expected, rounding);
         group.bench_function(format!("forward/{heads}"), |bencher| {
             bencher.iter(|| device.edge_softmax(&indptr, heads, black_box(&x), &mut y).unwrap());
         });
@@ -129,7 +129,7 @@ fn check_rows(
                 .clone()
                 .map(|c| sources.iter().zip(&weights).map(|(&s, w)| w / sum * x[s * width + c]).sum())
                 .collect();
-            check(&out[t * width..][columns], &expected);
+            assert_close("out", &out[t * width..][columns], &expected, rounding);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use crate::support::{Random, check};
+use crate::support::{Random, assert_close, rounding};
 use cohop::cache::{Counts, Directory, FeatureCache, Policy};
 use cohop::data::Dense;
 use cohop::device::{Cpu, FeatureElement, Gather, MatrixMut};
@@ -78,7 +78,7 @@ fn gather<E: FeatureElement>(criterion: &mut Criterion, name: &str, dim: usize, 
         assert_eq!(counts.hits, n_hot as u64, "{percent} % hits");
         let plain = MatrixMut::new(&mut expected[..], N_OUT, dim).unwrap();
         device.gather(table.data(), N_TABLE, &batches[1 % batches.len()], plain).unwrap();
-        check(&out, &expected);
+        assert_close("out", &out, &expected, rounding);
         group.bench_function(format!("{name}/{dim}/{percent}%"), |bencher| {
             bencher.iter(|| black_box(next(&mut cache, &mut out)));
         });

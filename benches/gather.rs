@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::support::{Random, check};
+use crate::support::{Random, assert_close, rounding};
 use cohop::device::{Cpu, FeatureElement, Gather, MatrixMut};
 use criterion::{Criterion, Throughput, criterion_group};
 use half::{bf16, f16};
@@ -38,7 +38,12 @@ fn gather<E: FeatureElement>(criterion: &mut Criterion, name: &str, dim: usize, 
         .gather(&table, N_TABLE, &index[..rows], MatrixMut::new(&mut out[..rows * dim], rows, dim).unwrap())
         .unwrap();
     let expected = index[..rows].iter().flat_map(|&i| &table[i as usize * dim..][..dim]);
-    check(&out[..rows * dim], &expected.map(|value| value.widen_f32()).collect::<Vec<_>>());
+    assert_close(
+        "out",
+        &out[..rows * dim],
+        &expected.map(|value| value.widen_f32()).collect::<Vec<_>>(),
+        rounding,
+    );
 
     let mut group = criterion.benchmark_group("gather");
     let bytes = N_OUT * dim * (size_of::<E>() + size_of::<f32>());

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::support::{Random, check};
+use crate::support::{Random, assert_close, rounding};
 use cohop::device::{Cpu, Gemm, Matrix, MatrixMut, Write};
 use criterion::{Criterion, Throughput, criterion_group};
 
@@ -44,7 +44,7 @@ fn bench(criterion: &mut Criterion) {
         let small = Product::new([67, 45, 33], transpose_a);
         let mut out = vec![f32::NAN; 67 * 33];
         small.run(&mut out);
-        check(&out, &small.naive());
+        assert_close("out", &out, &small.naive(), rounding);
     }
     let mut group = criterion.benchmark_group("gemm");
     for (name, shape, transpose_a) in [

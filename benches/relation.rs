@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use crate::support::assert_close;
 use cohop::block::Block;
 use cohop::device::{Cpu, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, Write};
 use cohop::graph::Rmat;
@@ -68,12 +69,13 @@ impl Case {
                 let (r, s) = (usize::from(self.edge_type[e]), csr.indices()[e] as usize);
                 (0..k).for_each(|i| sums[r * k + i] += f64::from(x[s * k + i]) / counts[r]);
             }
-            for j in 0..n {
-                let expected: f64 =
-                    sums.iter().zip(weight.iter().skip(j).step_by(n)).map(|(a, &b)| a * f64::from(b)).sum();
-                let found = f64::from(out[t * n + j]);
-                assert!((found - expected).abs() <= 1e-3 * (1.0 + expected.abs()), "{found} {expected}");
-            }
+            let product = |j: usize| -> f64 {
+                sums.iter().zip(weight.iter().skip(j).step_by(n)).map(|(a, &b)| a * f64::from(b)).sum()
+            };
+            let expected: Vec<f64> = (0..n).map(product).collect();
+            assert_close(&format!("row {t}"), &out[t * n..][..n], &expected, |_, expected| {
+                1e-3 * (1.0 + expected.abs())
+            });
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use crate::support::{Random, check, rmat};
+use crate::support::{Random, assert_close, rmat, rounding};
 use cohop::device::{Cpu, Csr, Matrix, MatrixMut, Sddmm, Spmm, Structure, Weights, Write};
 use criterion::{Criterion, Throughput, criterion_group};
 
@@ -48,7 +48,7 @@ fn bench(criterion: &mut Criterion) {
         sum(&mut out, by_edge);
         // The last rows; the first are hubs, whose sums are rounded more.
         let last = N - 1000..N;
-        check(&out[last.start * dim..], &naive(a, &weight, x.data(), dim, last));
+        assert_close("out", &out[last.start * dim..], &naive(a, &weight, x.data(), dim, last), rounding);
 
         group.bench_function(format!("sum/{dim}"), |b| b.iter(|| sum(&mut out, Weights::ones())));
         group.bench_function(format!("edge-weighted/{dim}"), |b| b.iter(|| sum(&mut out, by_edge)));

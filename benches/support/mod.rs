@@ -3,9 +3,12 @@
 // Each bench uses some of it.
 #![allow(dead_code)]
 
+#[path = "../../src/testing/close.rs"]
+mod close;
 #[path = "../../src/testing/random.rs"]
 mod random;
 
+pub use close::assert_close;
 pub use random::Random;
 
 impl Random {
@@ -37,12 +40,7 @@ pub fn rmat(scale: u32, n_edge: usize, random: &mut Random) -> (Vec<u32>, Vec<u3
     ((0..=1 << scale).map(row_end).collect(), edges.iter().map(|&(_, column)| column).collect())
 }
 
-/// Panics unless the answers agree up to rounding; a NaN does not agree.
-#[track_caller]
-pub fn check(actual: &[f32], expected: &[f32]) {
-    assert_eq!(actual.len(), expected.len());
-    for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
-        let is_close = (actual - expected).abs() <= 1e-3 + 1e-4 * expected.abs();
-        assert!(is_close, "element {i} is {actual}, expected {expected}");
-    }
+/// A tolerance for [`assert_close`]: what rounding in `f32` may do to the sums of these benches.
+pub fn rounding(_: usize, expected: f64) -> f64 {
+    1e-3 + 1e-4 * expected.abs()
 }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use approx::assert_abs_diff_eq;
 use cohop::data::{self, Dataset};
 use cohop::device::{Cpu, Method};
 use cohop::nn::{ModelConfig, ModelKind, OptimizerConfig};
@@ -182,5 +183,5 @@ fn sampled_training_and_inference_match_full_ones() {
     );
     assert!(full_training > 0.9, "full-batch training reaches only {full_training}");
     assert!(sampled_training >= full_training - 0.005, "{means:?}");
-    assert!((sampled_inference - sampled_training).abs() <= 0.005, "{means:?}");
+    assert_abs_diff_eq!(sampled_inference, sampled_training, epsilon = 0.005);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use approx::assert_abs_diff_eq;
 use cohop::batch::Slicer;
 use cohop::block::Block;
 use cohop::data::{self, Dataset, SbmData};
@@ -13,7 +14,7 @@ use cohop::tape::{AttentionOptions, Tape};
 use cohop::tensor::Tensor;
 use cohop::train::{TrainConfig, Trainer, infer_full};
 
-use crate::common;
+use crate::common::{self, assert_close};
 
 const KINDS: [ModelKind; 3] = [ModelKind::Gat, ModelKind::Gatv2, ModelKind::SageRi];
 
@@ -98,10 +99,7 @@ fn layer_wise_inference_is_the_model_on_the_whole_graph() {
         let whole = trainer.predict(&all).unwrap();
         let slicer = Slicer::new(Cpu::new(), dataset.clone(), trainer.model.needs());
         let by_layer = infer_full(trainer.device(), &trainer.model, &slicer, 128, 1).unwrap();
-        assert_eq!(whole.len(), by_layer.len());
-        for (whole, by_layer) in whole.iter().zip(&by_layer) {
-            assert!((whole - by_layer).abs() <= 1e-4 * (1.0 + whole.abs()), "{kind:?}: {whole} {by_layer}");
-        }
+        assert_close(&format!("{kind:?}"), &by_layer, &whole, |_, whole| 1e-4 * (1.0 + whole.abs()));
     }
 }
 
@@ -134,15 +132,13 @@ fn isolated_destinations_and_parallel_edges() {
     for out in [out, out_v2] {
         let values = tape.value(out).to_vec(&device).unwrap();
         assert_eq!(values[0], 0.0);
-        assert!((values[1] - 4.0).abs() < 1e-12, "{values:?}");
+        assert_abs_diff_eq!(values[1], 4.0, epsilon = 1e-12);
     }
     let both = tape.add(out, out_v2).unwrap();
     let loss = tape.dot(both, Tensor::from_slice(&device, 2, 1, &[1.0, 1.0]).unwrap()).unwrap();
     let gradients = tape.backward(loss).unwrap();
     let dz = gradients.of(z).unwrap().to_vec(&device).unwrap();
-    for (dz, expected) in dz.iter().zip([0.0, 0.0, 4.0 / 3.0, 2.0 / 3.0]) {
-        assert!((dz - expected).abs() < 1e-12, "{dz} {expected}");
-    }
+    assert_close("dz", &dz, &[0.0, 0.0, 4.0 / 3.0, 2.0 / 3.0], |_, _| 1e-12);
     assert_eq!(gradients.of(z_dst).unwrap().to_vec(&device).unwrap(), [0.0, 0.0]);
 }
 
@@ -177,9 +173,7 @@ fn fused_attention_is_what_its_parts_are() {
         all.extend([z, a_src, a_dst].map(|v| gradients.of(v).unwrap().to_vec(&device).unwrap()));
         all
     };
-    for (fused, parts) in run(true).iter().flatten().zip(run(false).iter().flatten()) {
-        assert!((fused - parts).abs() <= 1e-12, "{fused} {parts}");
-    }
+    assert_close("fused", &run(true).concat(), &run(false).concat(), |_, _| 1e-12);
 }
 
 /// The head never makes the concatenation that it is defined by.
@@ -208,9 +202,7 @@ fn sage_ri_head_is_two_linear_maps_of_the_concatenation() {
     let hidden = tape.linear(&[(joined, stacked)], Some(bias), None).unwrap();
     let expected = tape.linear(&[(hidden, weight_2)], Some(bias_2), None).unwrap();
     let values = |var| tape.value(var).to_vec(&device).unwrap();
-    for (out, expected) in values(out).iter().zip(values(expected)) {
-        assert!((out - expected).abs() <= 1e-12, "{out} {expected}");
-    }
+    assert_close("out", &values(out), &values(expected), |_, _| 1e-12);
 }
 
 /// Configurations written before there were attention models can still be read.

@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 
 use cohop::device::{Cpu, Device, Scalar};
 
+#[path = "../../src/testing/close.rs"]
+mod close;
+
+pub use close::assert_close;
+
 /// A path below the folder of shared test data: `$COHOP_SHARED`, else `../shared` beside the repository. Where it is
 /// absent, says so on stderr, and the caller is expected to pass.
 pub fn shared(path: impl AsRef<Path>) -> Option<PathBuf> {

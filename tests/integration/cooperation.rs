@@ -13,6 +13,8 @@ use cohop::rng::{self, Purpose};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{EvalMode, ParallelConfig, TrainConfig, Trainer};
 
+use crate::common::assert_close;
+
 const KINDS: [ModelKind; 9] = [
     ModelKind::Sage,
     ModelKind::Gcn,
@@ -128,16 +130,18 @@ fn together<S: Scalar>(
     runs[0].clone()
 }
 
-/// The largest difference, relative to the largest change of its parameter; or, where that should be nothing (a bias
-/// before a batch norm), to a hundredth of the largest change of all.
-fn difference(a: &Run, b: &Run, start: &Run) -> f64 {
+/// Panics unless the parameters of two runs agree up to a share, the tolerance, of the largest change of each; or,
+/// where that should be nothing (a bias before a batch norm), of a hundredth of the largest change of all.
+#[track_caller]
+fn assert_same_parameters(what: &str, a: &Run, b: &Run, start: &Run, tolerance: f64) {
     let largest = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
     let changes: Vec<f64> =
         a.parameters.iter().zip(&start.parameters).map(|((_, x), (_, s))| largest(x, s)).collect();
     let floor = changes.iter().fold(0.0, |m: f64, &c| m.max(c)) / 100.0;
     assert!(floor > 0.0, "nothing has changed");
-    let pairs = a.parameters.iter().zip(&b.parameters).zip(changes);
-    pairs.map(|(((_, x), (_, y)), change)| largest(x, y) / change.max(floor)).fold(0.0, f64::max)
+    for (((name, x), (_, y)), change) in a.parameters.iter().zip(&b.parameters).zip(changes) {
+        assert_close(&format!("{what}: {name}"), y, x, |_, _| tolerance * change.max(floor));
+    }
 }
 
 /// One step of SGD with learning rate 1 changes each parameter by its gradient.
@@ -149,10 +153,14 @@ fn gradients_agree<S: Scalar>(tolerance: f64) {
         let serial = alone::<S>(&dataset, &config, 1);
         for n_pes in [1, 2, 3, 4, 8] {
             let cooperative = together::<S>(&dataset, &config, COOPERATIVE, n_pes, 1);
-            let apart = difference(&serial, &cooperative, &start);
-            assert!(apart < tolerance, "{kind:?} on {n_pes} elements: {apart:e}");
-            let loss = (serial.losses[0] - cooperative.losses[0]).abs() / serial.losses[0];
-            assert!(loss < tolerance, "{kind:?} on {n_pes} elements: loss off by {loss:e}");
+            let what = format!("{kind:?} on {n_pes} elements");
+            assert_same_parameters(&what, &serial, &cooperative, &start, tolerance);
+            assert_close(
+                &format!("{what}: loss"),
+                &cooperative.losses[..1],
+                &serial.losses[..1],
+                |_, loss| tolerance * loss,
+            );
             // The same work, shared.
             assert_eq!(
                 (cooperative.edges, cooperative.input_vertices),
@@ -187,8 +195,9 @@ fn every_partition_and_sampler_gives_the_serial_gradient() {
             let start = alone::<f64>(&dataset, &config, 0);
             let serial = alone::<f64>(&dataset, &config, 1);
             let parallel = ParallelConfig { partition, ..COOPERATIVE };
-            let apart = difference(&serial, &together::<f64>(&dataset, &config, parallel, 3, 1), &start);
-            assert!(apart < 1e-10, "{method:?} {partition:?}: {apart:e}");
+            let cooperative = together::<f64>(&dataset, &config, parallel, 3, 1);
+            let what = format!("{method:?} {partition:?}");
+            assert_same_parameters(&what, &serial, &cooperative, &start, 1e-10);
         }
     }
 }
@@ -201,8 +210,8 @@ fn embeddings_and_sparse_features_cooperate() {
     let dense = dataset(0);
     let start = alone::<f64>(&dense, &config, 0);
     let serial = alone::<f64>(&dense, &config, 1);
-    let apart = difference(&serial, &together::<f64>(&dense, &config, COOPERATIVE, 3, 1), &start);
-    assert!(apart < 1e-10, "{apart:e}");
+    let cooperative = together::<f64>(&dense, &config, COOPERATIVE, 3, 1);
+    assert_same_parameters("embeddings", &serial, &cooperative, &start, 1e-10);
 
     let indptr: Vec<u64> = (0..=200).map(|v| v * 2).collect();
     let indices: Vec<u32> = (0..200u32).flat_map(|v| [v % 5, 5 + v % 4]).collect();
@@ -212,8 +221,8 @@ fn embeddings_and_sparse_features_cooperate() {
     let config = self::config(ModelKind::Gcn);
     let start = alone::<f64>(&sparse, &config, 0);
     let serial = alone::<f64>(&sparse, &config, 1);
-    let apart = difference(&serial, &together::<f64>(&sparse, &config, COOPERATIVE, 3, 1), &start);
-    assert!(apart < 1e-10, "{apart:e}");
+    let cooperative = together::<f64>(&sparse, &config, COOPERATIVE, 3, 1);
+    assert_same_parameters("sparse features", &serial, &cooperative, &start, 1e-10);
 }
 
 #[test]
@@ -230,9 +239,7 @@ fn a_cooperative_run_ends_where_a_serial_one_does() {
             let serial = alone::<f64>(&dataset, &config, 5);
             let cooperative = together::<f64>(&dataset, &config, COOPERATIVE, 3, 5);
             assert_eq!(serial.val_acc, cooperative.val_acc, "{eval:?}");
-            for (a, b) in serial.losses.iter().zip(&cooperative.losses) {
-                assert!((a - b).abs() < 1e-9 * a, "{a} {b}");
-            }
+            assert_close("losses", &cooperative.losses, &serial.losses, |_, loss| 1e-9 * loss);
         }
     }
 }
@@ -263,9 +270,9 @@ fn independent_gradients_are_the_mean_of_serial_ones() {
             }
         }
         for (name, value) in &parallel.parameters {
-            for (a, b) in value.iter().zip(&mean[name]) {
-                assert!((a - b).abs() < 1e-10 * (1.0 + b.abs()), "{kind:?} {name}: {a} {b}");
-            }
+            assert_close(&format!("{kind:?} {name}"), value, &mean[name], |_, expected| {
+                1e-10 * (1.0 + expected.abs())
+            });
         }
     }
 }

@@ -12,7 +12,7 @@ use cohop::nn::ModelKind;
 use cohop::sample::Fanouts;
 use cohop::train::{TrainConfig, Trainer};
 
-use crate::common;
+use crate::common::{self, assert_close};
 
 const KINDS: [ModelKind; 9] = [
     ModelKind::Sage,
@@ -58,10 +58,10 @@ fn curve<D: Device>(device: D, dataset: &Arc<Dataset>, config: &TrainConfig, epo
 fn assert_same_curve(dataset: &Arc<Dataset>, config: &TrainConfig, epochs: usize, what: &str) {
     let on_cpu = curve(Cpu::<f32>::new(), dataset, config, epochs);
     let on_cuda = curve(Cuda::<f32>::new(0).unwrap(), dataset, config, epochs);
-    for (cpu, cuda) in on_cpu.iter().zip(&on_cuda) {
-        assert!((cpu[0] - cuda[0]).abs() <= 1e-4 * cpu[0], "{what}: {on_cpu:?} on the CPU, {on_cuda:?}");
-        assert!((cpu[1] - cuda[1]).abs() <= 0.02, "{what}: {on_cpu:?} on the CPU, {on_cuda:?}");
-    }
+    let column = |curve: &[[f64; 2]], i: usize| curve.iter().map(|epoch| epoch[i]).collect::<Vec<_>>();
+    let [losses, accuracies] = [0, 1].map(|i| (column(&on_cuda, i), column(&on_cpu, i)));
+    assert_close(&format!("{what}: loss"), &losses.0, &losses.1, |_, loss| 1e-4 * loss);
+    assert_close(&format!("{what}: accuracy"), &accuracies.0, &accuracies.1, |_, _| 0.02);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use cohop::device::{
     Structure, Weights, Write,
 };
 
-use crate::{common, npz};
+use crate::common::{self, assert_close};
+use crate::npz;
 
 type Device = Cpu<f64>;
 
@@ -45,12 +46,9 @@ impl Golden {
     /// Panics unless `actual` is the golden array up to rounding.
     #[track_caller]
     fn check(&self, array: &str, actual: &[f64]) {
-        let expected = self.floats(array);
-        assert_eq!(actual.len(), expected.len(), "{}: {array}", self.name);
-        for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-            let is_close = (actual - expected).abs() <= 1e-11 + 1e-11 * expected.abs();
-            assert!(is_close, "{}: {array}[{i}] is {actual}, expected {expected}", self.name);
-        }
+        assert_close(&format!("{}: {array}", self.name), actual, &self.floats(array), |_, expected| {
+            1e-11 * (1.0 + expected.abs())
+        });
     }
 }
 

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cohop::block::Block;
-use cohop::device::{Cpu, FeatureElement, Scalar};
+use cohop::device::{Cpu, Scalar};
 use cohop::nn::{Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, Parameters, Pass};
 use cohop::tape::{Aggregate, AttentionOptions, Tape};
 use cohop::tensor::Tensor;
 
-use crate::common::{self, Fresh, on_devices};
+use crate::common::{self, Fresh, assert_close, on_devices};
 use crate::npz;
 
 struct Golden(PathBuf);
@@ -68,12 +68,10 @@ impl Golden {
         let (actual, expected) =
             (actual.to_vec(&D::fresh()).unwrap(), expected.to_vec(&Cpu::<f64>::new()).unwrap());
         let tolerance = if size_of::<D::Scalar>() == 4 { 1e-4 } else { 1e-10 };
-        for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-            let difference = (actual.widen_f64() - expected).abs();
-            // Some gradients are 0, and 1e-16 there.
-            let limit = tolerance * expected.abs().max(0.1);
-            assert!(difference <= limit, "{:?}: {array}[{i}] is {actual:?}, expected {expected}", self.0);
-        }
+        // Some gradients are 0, and 1e-16 there.
+        assert_close(&format!("{:?}: {array}", self.0), &actual, &expected, |_, expected| {
+            tolerance * expected.abs().max(0.1)
+        });
     }
 }
 

@@ -10,7 +10,7 @@ use cohop::nn::{Decomposition, Input, Layer, Parameters, Pass, Rgcn};
 use cohop::tape::Tape;
 use cohop::tensor::Tensor;
 
-use crate::common::{self, Fresh, on_devices};
+use crate::common::{self, Fresh, assert_close, on_devices};
 use crate::npz;
 
 /// Number of relations of the files; relation 2 has no edges.
@@ -41,17 +41,16 @@ impl Golden {
     }
 }
 
-/// `max |found − expected| / max |expected|`; infinite if there is a NaN.
-fn relative_error<S: Scalar>(found: &[S], expected: &[f64]) -> f64 {
-    assert_eq!(found.len(), expected.len());
+/// Panics unless all values agree up to a share of the largest one.
+#[track_caller]
+fn check_values<S: Scalar>(what: &str, actual: &[S], expected: &[f64]) {
+    let tolerance = if size_of::<S>() == 4 { 1e-4 } else { 1e-6 };
     let largest = expected.iter().fold(1e-12f64, |m, v| m.max(v.abs()));
-    let worst = found.iter().zip(expected).map(|(a, b)| (a.widen_f64() - b).abs());
-    worst.fold(0.0, |m, d| if d.is_nan() { f64::INFINITY } else { m.max(d) }) / largest
+    assert_close(what, actual, expected, |_, _| tolerance * largest);
 }
 
 /// Runs our layer on the file's input and parameters, and compares the output and every gradient.
 fn compare<D: Fresh>(golden: &Golden, decomposition: Decomposition, names: &[(&str, &str)]) {
-    let tolerance = if size_of::<D::Scalar>() == 4 { 1e-4 } else { 1e-6 };
     let device = D::fresh();
     let narrow = |values: &[f64]| values.iter().map(|&v| D::Scalar::from_f64(v)).collect::<Vec<D::Scalar>>();
     let (n_dst, n_src) = (golden.number("n_dst"), golden.number("n_src"));
@@ -84,19 +83,16 @@ fn compare<D: Fresh>(golden: &Golden, decomposition: Decomposition, names: &[(&s
     let leaf = tape.leaf(Tensor::from_slice(&device, n_src, in_dim, &narrow(x)).unwrap());
     let pass = Pass { tape: &tape, parameters: &parameters };
     let out = layer.forward(&pass, &block, &Input::Dense(leaf), None).unwrap();
-    let error = relative_error(&tape.value(out).to_vec(&device).unwrap(), &golden.floats["out"]);
-    assert!(error <= tolerance, "output: {error:e}");
+    check_values("out", &tape.value(out).to_vec(&device).unwrap(), &golden.floats["out"]);
     let cotangent =
         Tensor::from_slice(&device, n_dst, out_dim, &narrow(&golden.floats["cotangent"])).unwrap();
     let loss = tape.dot(out, cotangent).unwrap();
     let gradients = tape.backward(loss).unwrap();
     let of = |gradient: Option<&Tensor<D>>| gradient.unwrap().to_vec(&device).unwrap();
-    let error = relative_error(&of(gradients.of(leaf)), &golden.floats["grad.x_src"]);
-    assert!(error <= tolerance, "gradient of x: {error:e}");
+    check_values("gradient of x", &of(gradients.of(leaf)), &golden.floats["grad.x_src"]);
     for &(id, theirs) in &ids {
-        let found = of(gradients.of_parameter(id));
-        let error = relative_error(&found, &golden.floats[&format!("grad.param.{theirs}")]);
-        assert!(error <= tolerance, "gradient of {theirs}: {error:e}");
+        let expected = &golden.floats[&format!("grad.param.{theirs}")];
+        check_values(&format!("gradient of {theirs}"), &of(gradients.of_parameter(id)), expected);
     }
 }
 

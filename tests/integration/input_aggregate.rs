@@ -13,6 +13,8 @@ use cohop::tape::{Aggregate, Tape};
 use cohop::tensor::Tensor;
 use cohop::train::{TrainConfig, infer_full};
 
+use crate::common::assert_close;
+
 /// Blocks without weights, with them, and whole.
 const METHODS: [Method; 3] = [
     Method::NEIGHBOR,
@@ -84,23 +86,13 @@ fn scores_and_gradients_are_those_of_the_rows() {
                 assert!(is_aggregated);
                 assert!(values.len() > 4, "scores and a gradient for each parameter");
                 assert_eq!(values.len(), expected.len());
+                let tolerance = |_, expected: f64| 1e-11 * (1.0 + expected.abs());
                 for (values, expected) in values.iter().zip(&expected) {
-                    assert_eq!(values.len(), expected.len());
-                    for (a, b) in values.iter().zip(expected) {
-                        assert!(
-                            (a - b).abs() <= 1e-11 * (1.0 + b.abs()),
-                            "{kind:?} {method:?}: {a} is not {b}"
-                        );
-                    }
+                    assert_close(&format!("{kind:?} {method:?}"), values, expected, tolerance);
                 }
                 let expected = infer_full(&cpu, &model, &rows, 500, 1).unwrap();
                 let values = infer_full(&cpu, &model, &aggregated, 500, 1).unwrap();
-                for (a, b) in values.iter().zip(&expected) {
-                    assert!(
-                        (a - b).abs() <= 1e-11 * (1.0 + b.abs()),
-                        "{kind:?}, all vertices: {a} is not {b}"
-                    );
-                }
+                assert_close(&format!("{kind:?}, all vertices"), &values, &expected, tolerance);
             }
         }
     }
