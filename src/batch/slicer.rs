@@ -84,7 +84,7 @@ impl<S: Scalar> Slicer<S> {
     /// Errors: `config` has no layers.
     pub fn sampler(&self, config: SamplerConfig) -> Result<Sampler> {
         let sampler = Sampler::new(self.completed(config))?;
-        Ok(if self.needs.degrees { sampler.with_degrees(self.dataset.graph.clone()) } else { sampler })
+        Ok(if self.needs.degrees { sampler.with_degrees_of(self.dataset.graph.clone()) } else { sampler })
     }
 
     /// The block of all in-edges of `dst` (unique ids).

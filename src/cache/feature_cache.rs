@@ -26,7 +26,7 @@ pub struct FeatureCache<E: FeatureElement> {
     /// the processor's caches.
     rows_per_chunk: usize,
     /// What a gather has to do. Kept to reuse its memory.
-    plan: Plan,
+    plan: GatherPlan,
     chunk: Chunk<E>,
 }
 
@@ -56,7 +56,7 @@ impl<E: FeatureElement> FeatureCache<E> {
             rows,
             awaited: vec![false; n_slots],
             rows_per_chunk: (CHUNK_BYTES * rayon::current_num_threads() / row_bytes).max(1),
-            plan: Plan::default(),
+            plan: GatherPlan::default(),
             chunk: Chunk::default(),
         })
     }
@@ -175,7 +175,7 @@ fn unpair(pair: u64) -> (u32, u32) {
 
 /// What a gather has to do.
 #[derive(Default)]
-struct Plan {
+struct GatherPlan {
     /// Copies from slots to rows of the output.
     hits: Vec<RowCopy>,
     /// Pairs: an id to read, and its row of the output.
@@ -186,7 +186,7 @@ struct Plan {
     stores: Vec<u64>,
 }
 
-impl Plan {
+impl GatherPlan {
     fn clear(&mut self) {
         self.hits.clear();
         self.reads.clear();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use crate::comm::reduce::share;
+use crate::comm::reduce::rank_range;
 use crate::comm::statistics::Traffic;
 use crate::comm::{Stage, Statistics, Sum, Transport, check_exchange, check_root, total};
 use crate::device::Element;
@@ -227,8 +227,8 @@ impl Communicator {
     /// Each other PE gets its share of this PE's values, and the sums of this PE's share.
     fn reduction(&self, len: usize, element_bytes: usize) -> Traffic {
         let n_pes = self.size();
-        let mine = share(len, n_pes, self.rank()).len();
-        let messages = self.others().flat_map(|rank| [share(len, n_pes, rank).len(), mine]);
+        let mine = rank_range(len, n_pes, self.rank()).len();
+        let messages = self.others().flat_map(|rank| [rank_range(len, n_pes, rank).len(), mine]);
         Traffic::of_counts(messages, element_bytes)
     }
 

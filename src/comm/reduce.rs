@@ -11,7 +11,7 @@ use crate::error::Result;
 
 /// The range of `len` elements that PE `rank` of `n_pes` adds up. Shares are consecutive, and differ in length by one
 /// at most.
-pub(super) fn share(len: usize, n_pes: usize, rank: usize) -> Range<usize> {
+pub(super) fn rank_range(len: usize, n_pes: usize, rank: usize) -> Range<usize> {
     let start = |rank: usize| rank * (len / n_pes) + rank.min(len % n_pes);
     start(rank)..start(rank + 1)
 }
@@ -37,7 +37,7 @@ pub(super) fn reduce_by_exchanges<T: Element>(
     mut exchange: impl FnMut(&[&[u8]], Vec<&mut [u8]>) -> Result<()>,
 ) -> Result<()> {
     let len = values.len();
-    let share_of = |rank| share(len, n_pes, rank);
+    let share_of = |rank| rank_range(len, n_pes, rank);
     let mine = share_of(rank).len();
     let mut shares = vec![T::zeroed(); n_pes * mine];
     let send: Vec<&[u8]> = (0..n_pes).map(|to| bytemuck::cast_slice(&values[share_of(to)])).collect();
@@ -68,7 +68,7 @@ mod tests {
     fn shares_cover_everything_once_and_evenly() {
         for n_pes in 1..=9 {
             for len in (0..40).chain([usize::MAX]) {
-                let shares: Vec<_> = (0..n_pes).map(|rank| share(len, n_pes, rank)).collect();
+                let shares: Vec<_> = (0..n_pes).map(|rank| rank_range(len, n_pes, rank)).collect();
                 assert_eq!((shares[0].start, shares[n_pes - 1].end), (0, len));
                 assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start));
                 let lengths = || shares.iter().map(ExactSizeIterator::len);

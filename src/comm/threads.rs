@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::comm::reduce::{accumulate, larger, share};
+use crate::comm::reduce::{accumulate, larger, rank_range};
 use crate::comm::rendezvous::{Group, Inside, Job, Offer, Slices};
 use crate::comm::signature::{Call, Kind};
 use crate::comm::{
@@ -67,7 +67,7 @@ impl ThreadTransport {
         // SAFETY: `values` lives longer, has `len` elements of the type that `kind` stands for on all PEs, and is not
         // used before `inside` is dropped.
         let mut inside = unsafe { self.group.enter(self.rank, offer, if is_local { 1 } else { 2 })? };
-        let mine = if is_local { 0..len } else { share(len, n_pes, self.rank) };
+        let mine = if is_local { 0..len } else { rank_range(len, n_pes, self.rank) };
         let mut total: Vec<T> = Vec::with_capacity(CHUNK_ELEMENTS.min(mine.len()));
         for start in mine.clone().step_by(CHUNK_ELEMENTS) {
             let chunk_len = CHUNK_ELEMENTS.min(mine.end - start);
@@ -93,7 +93,7 @@ impl ThreadTransport {
             return Ok(());
         }
         for rank in (0..n_pes).filter(|&rank| rank != self.rank) {
-            let theirs = share(len, n_pes, rank);
+            let theirs = rank_range(len, n_pes, rank);
             // SAFETY: in this step each PE writes only other PEs' shares of its own values, and reads only PE `rank`'s
             // own share of PE `rank`'s values.
             unsafe {

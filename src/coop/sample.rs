@@ -9,7 +9,7 @@ use super::question::Question;
 use super::walk;
 use crate::block::Block;
 use crate::comm::{Communicator, Stage, Sum};
-use crate::device::cpu::{LaborPeers, share};
+use crate::device::cpu::{LaborPeers, fixed_point_probability};
 use crate::device::{Cpu, Method, SampleSpec, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Partition, Shard};
@@ -38,11 +38,11 @@ pub struct CooperativeSampler<S: Scalar> {
     shard: Arc<Shard>,
     communicator: Communicator,
     config: SamplerConfig,
-    with_degrees: bool,
+    needs_degrees: bool,
 }
 
 impl<S: Scalar> CooperativeSampler<S> {
-    /// A sampler for the PE that holds `shard`; with `with_degrees` its blocks know their sources' in-degrees.
+    /// A sampler for the PE that holds `shard`; with `needs_degrees` its blocks know their sources' in-degrees.
     ///
     /// Errors: `config` has no layers; `shard` is of another PE, or of a partition for another number of PEs, than
     /// `communicator`.
@@ -51,7 +51,7 @@ impl<S: Scalar> CooperativeSampler<S> {
         shard: Arc<Shard>,
         communicator: Communicator,
         config: SamplerConfig,
-        with_degrees: bool,
+        needs_degrees: bool,
     ) -> Result<Self> {
         if config.fanouts.0.is_empty() {
             return Err(Error::invalid("fanouts", "an empty list", "a fanout for each layer, one at least"));
@@ -62,7 +62,7 @@ impl<S: Scalar> CooperativeSampler<S> {
             let found = format!("that of PE {} of {}", held[0], held[1]);
             return Err(Error::invalid("shard", found, format!("that of PE {} of {}", own[0], own[1])));
         }
-        Ok(CooperativeSampler { cpu, shard, communicator, config, with_degrees })
+        Ok(CooperativeSampler { cpu, shard, communicator, config, needs_degrees })
     }
 
     /// This PE's part of the graph.
@@ -97,7 +97,7 @@ impl<S: Scalar> CooperativeSampler<S> {
             let spec = SampleSpec { method, fanout, per_relation, edge_ids };
             let block = Block::from_valid(self.sample_layer(&owned, &spec, &variates, layer as u32)?)?;
             let plan = self.plan(block.src(), &mut owned, &mut position_of)?;
-            blocks.push(Arc::new(if self.with_degrees {
+            blocks.push(Arc::new(if self.needs_degrees {
                 self.add_degrees(block, &plan, &owned)?
             } else {
                 block
@@ -191,7 +191,7 @@ impl LaborPeers for LaborExchange<'_> {
             let known = maximum.entry(vertex).or_insert(0.0f64);
             *known = known.max(value);
         }
-        let mut expected = [maximum.values().map(|&value| share(value)).sum()];
+        let mut expected = [maximum.values().map(|&value| fixed_point_probability(value)).sum()];
         for (vertex, value) in asked.iter().zip(&mut theirs) {
             *value = maximum[vertex];
         }

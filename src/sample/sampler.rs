@@ -90,7 +90,7 @@ impl Sampler {
 
     /// Gives every block the in-degrees of its vertices in `graph`, for
     /// [`symmetric_weights`](Block::symmetric_weights).
-    pub fn with_degrees(mut self, graph: Arc<Graph>) -> Self {
+    pub fn with_degrees_of(mut self, graph: Arc<Graph>) -> Self {
         self.degrees = Some(graph);
         self
     }

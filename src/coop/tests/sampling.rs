@@ -58,7 +58,7 @@ fn edges(block: &Block<Cpu<f64>>) -> Edges {
 }
 
 /// Every PE gives each third seed, so that some are given by two PEs, some twice by one, and most to other owners.
-fn share(seeds: &[u32], rank: usize, n_pes: usize) -> Vec<u32> {
+fn seeds_given_to(seeds: &[u32], rank: usize, n_pes: usize) -> Vec<u32> {
     let given = |i: usize| i % n_pes == rank || i.is_multiple_of(3) && (i + 1) % n_pes == rank;
     let share = (0..seeds.len()).rev().filter(|&i| given(i)).map(|i| seeds[i]);
     share.clone().chain(share.take(2)).collect()
@@ -75,7 +75,7 @@ fn cooperate(
     threads::run(partition.n_pes(), |communicator| {
         let shard = Arc::new(Shard::new(graph, &partition, communicator.rank())?);
         let (rank, peers) = (communicator.rank(), communicator.clone());
-        let seeds = share(seeds, rank, partition.n_pes());
+        let seeds = seeds_given_to(seeds, rank, partition.n_pes());
         let sampler = CooperativeSampler::new(Cpu::new(), shard, communicator, config.clone(), false)?;
         let sampled = sampler.sample(&seeds, batch)?;
         // Owners' values of seeds come back to the PEs that gave the seeds, in order.

@@ -32,7 +32,7 @@ pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
 pub(in crate::device) use gather::Gathered;
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
-pub(crate) use sample::{LaborPeers, share};
+pub(crate) use sample::{LaborPeers, fixed_point_probability};
 
 /// What the CPU's kernels need of a scalar. Nothing outside this crate can implement it.
 pub trait Kernels:

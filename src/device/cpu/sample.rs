@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::labor::Alone;
-pub(crate) use self::labor::{LaborPeers, share};
+pub(crate) use self::labor::{LaborPeers, fixed_point_probability};
 use self::pick::Pick;
 use self::prefetch::prefetch;
 use self::relabel::Relabel;
@@ -69,7 +69,7 @@ struct Workspace {
     hashed: relabel::Hashed,
     lists: Lists,
     scratch: Scratch,
-    plan: labor::Plan,
+    plan: labor::LaborPlan,
     variate_table: variate_table::VariateTable,
 }
 
@@ -278,7 +278,7 @@ fn convert<S: Scalar>(cpu: &Cpu<S>, weight: &[f64]) -> Result<CpuBuffer<S>> {
 
 /// Optimises LABOR's probabilities; returns how many positions were given.
 fn make_plan(
-    plan: &mut labor::Plan,
+    plan: &mut labor::LaborPlan,
     job: &Job,
     relabel: &mut impl Relabel,
     iterations: LaborIterations,
@@ -297,7 +297,7 @@ fn fill_lists(
     relabel: &mut impl Relabel,
     lists: &mut Lists,
     scratch: &mut Scratch,
-    plan: &labor::Plan,
+    plan: &labor::LaborPlan,
     table: Option<variate_table::TopBytes<'_>>,
     indptr: &mut [u32],
 ) -> Result<()> {
@@ -337,7 +337,7 @@ fn fill_rows(
     relabel: &mut impl Relabel,
     lists: &mut Lists,
     scratch: &mut Scratch,
-    plan: &labor::Plan,
+    plan: &labor::LaborPlan,
     table: Option<variate_table::TopBytes<'_>>,
     indptr: &mut [u32],
 ) -> Result<()> {

@@ -72,7 +72,7 @@ impl Pool {
     }
 
     /// A buffer in host memory that kernels can access too, with the elements of `host`.
-    pub(super) fn share<T: Element>(self: &Arc<Self>, host: &[T]) -> Result<CudaBuffer<T>> {
+    pub(super) fn upload_shared<T: Element>(self: &Arc<Self>, host: &[T]) -> Result<CudaBuffer<T>> {
         let (len, bytes) = (host.len(), size_of_val(host));
         if bytes == 0 {
             return self.allocate(len);
@@ -83,7 +83,7 @@ impl Pool {
         Ok(CudaBuffer { address, len, bytes, place: Place::Host, pool: self.clone(), element: PhantomData })
     }
 
-    /// Frees what [`share`](Pool::share) allocated, after waiting for work that may still use it.
+    /// Frees what [`upload_shared`](Pool::upload_shared) allocated, after waiting for work that may still use it.
     fn free_shared(&self, address: Address, bytes: usize) {
         let is_idle =
             self.driver.bind().and_then(|_| self.user.synchronize()).and_then(|()| self.driver.synchronize());

@@ -206,7 +206,7 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn upload_to_host<T: Element>(&self, host: &[T]) -> Result<CudaBuffer<T>> {
         self.stream()?;
-        self.queue.pool.share(host)
+        self.queue.pool.upload_shared(host)
     }
 
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CudaBuffer<T>> {

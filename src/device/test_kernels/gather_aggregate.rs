@@ -109,7 +109,7 @@ fn gather_aggregate<D: Device>(device: &D) {
 /// Rows whose sums are cut into chunks on a GPU and into runs on the CPU.
 fn gather_aggregate_of_hubs<D: Device>(device: &D) {
     for (i, dim) in [1, 12, 100, 300].into_iter().enumerate() {
-        let a = Pattern::with_degrees(&[3, 0, 700, 512, 513, 1, 2500], 40, &mut Random(i as u64));
+        let a = Pattern::of_row_lengths(&[3, 0, 700, 512, 513, 1, 2500], 40, &mut Random(i as u64));
         let with = With { edge: i < 2, row: i != 1, column: i == 2, own: i % 2 == 0 };
         check_tables(device, &a, dim, with, 7);
     }

@@ -30,11 +30,11 @@ impl Pattern {
         pattern
     }
 
-    /// Rows of the given degrees, entries not sorted and with duplicates.
-    pub fn with_degrees(degrees: &[usize], n_cols: usize, random: &mut Random) -> Self {
-        let mut pattern = Pattern { n_rows: degrees.len(), n_cols, indptr: vec![0], indices: Vec::new() };
-        for &degree in degrees {
-            pattern.indices.extend((0..degree).map(|_| random.index(n_cols) as u32));
+    /// Rows of the given lengths, entries not sorted and with duplicates.
+    pub fn of_row_lengths(lengths: &[usize], n_cols: usize, random: &mut Random) -> Self {
+        let mut pattern = Pattern { n_rows: lengths.len(), n_cols, indptr: vec![0], indices: Vec::new() };
+        for &length in lengths {
+            pattern.indices.extend((0..length).map(|_| random.index(n_cols) as u32));
             pattern.indptr.push(pattern.indices.len() as u32);
         }
         pattern

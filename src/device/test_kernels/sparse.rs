@@ -371,7 +371,7 @@ fn wide_rows<D: Spmm + Sddmm + Structure>(device: &D) {
 
 fn giant_row<D: Spmm + Sddmm + Structure>(device: &D) {
     let mut random = Random(4);
-    let a = Pattern::with_degrees(&[3, 100_000, 0, 2], 40, &mut random);
+    let a = Pattern::of_row_lengths(&[3, 100_000, 0, 2], 40, &mut random);
     for (dim, write) in [(1, Write::Assign), (4, Write::Add)] {
         check_all(device, &a, dim, write, &mut random);
     }
@@ -381,13 +381,13 @@ fn giant_row<D: Spmm + Sddmm + Structure>(device: &D) {
 fn rows_around_the_limit_of_hubs<D: Spmm + Sddmm + Structure>(device: &D) {
     let mut random = Random(5);
     let degrees = [512, 513, 0, 514, 511, 1024, 1, 767, 768, 769, 0, 0, 1500, 600];
-    let a = Pattern::with_degrees(&degrees, 9, &mut random);
+    let a = Pattern::of_row_lengths(&degrees, 9, &mut random);
     for (dim, write) in [(6, Write::Assign), (16, Write::Add)] {
         check_all(device, &a, dim, write, &mut random);
     }
     // One row, of as many entries as need no chunks, and of one more.
     for degree in [512, 513] {
-        let a = Pattern::with_degrees(&[degree], 3, &mut random);
+        let a = Pattern::of_row_lengths(&[degree], 3, &mut random);
         check_all(device, &a, 4, Write::Assign, &mut random);
     }
 }

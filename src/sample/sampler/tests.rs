@@ -106,7 +106,7 @@ fn degrees_are_those_of_the_whole_graph() {
     let sampler = Sampler::new(config(Method::NEIGHBOR, &[2])).unwrap();
     let plain = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
     assert!(plain.blocks[0].symmetric_weights().is_none());
-    let sampler = sampler.with_degrees(graph.clone());
+    let sampler = sampler.with_degrees_of(graph.clone());
     let batch = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
     let (_, own) = batch.blocks[0].symmetric_weights().unwrap();
     assert!((own[0] - 1.0 / 21.0).abs() < 1e-12);

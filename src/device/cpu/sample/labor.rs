@@ -13,7 +13,7 @@ const AHEAD: usize = 16;
 
 /// What LABOR knows of a block: its *candidates*, the sources of all in-edges, each once.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(super) struct LaborPlan {
     /// `[n_dst + 1]`: where each row's in-edges begin in `candidate`.
     row_start: Vec<usize>,
     /// `[n_in_edges]`: position of each in-edge's source among the candidates.
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     scale: Vec<f64>,
 }
 
-impl Plan {
+impl LaborPlan {
     /// Finds the candidates of `dst` and their variates. Returns how many there are.
     pub(super) fn gather(
         &mut self,
@@ -119,7 +119,7 @@ impl Plan {
 /// Those who sample other destinations of the same minibatch.
 pub(crate) trait LaborPeers {
     /// Raises each candidate's value to the largest that it has with any peer; returns the sum over all peers'
-    /// different candidates of their [`share`]s.
+    /// different candidates of their [`fixed_point_probability`]s.
     fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64>;
 }
 
@@ -128,13 +128,13 @@ pub(crate) struct Alone;
 
 impl LaborPeers for Alone {
     fn combine(&mut self, _: &[u32], largest: &mut [f64]) -> Result<u64> {
-        Ok(largest.iter().map(|&probability| share(probability)).sum())
+        Ok(largest.iter().map(|&probability| fixed_point_probability(probability)).sum())
     }
 }
 
 /// What a source of this `c_t π_s` adds to the expected number of sources, in units of 2⁻³²: whole numbers, so that the
 /// sum, which decides when LABOR-* stops, is the same in every order.
-pub(crate) fn share(probability: f64) -> u64 {
+pub(crate) fn fixed_point_probability(probability: f64) -> u64 {
     (if probability < 1.0 { probability } else { 1.0 } * (1u64 << 32) as f64) as u64
 }
 
@@ -173,7 +173,7 @@ pub(super) fn scale(row: &[u32], pi: &[f64], fanout: f64) -> f64 {
 
 /// Decides by a finished plan; appends the estimator's weights as it goes.
 pub(super) struct Planned<'w> {
-    pub(super) plan: &'w Plan,
+    pub(super) plan: &'w LaborPlan,
     pub(super) fanout: u64,
     pub(super) fixed_size: bool,
     pub(super) keys: &'w mut Vec<u128>,

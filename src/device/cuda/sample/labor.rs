@@ -12,7 +12,7 @@ use crate::error::Result;
 const VERTICES_PER_IN_EDGE: u64 = 4;
 
 /// What is known of the candidates; see `cohop_labor` in `cuda/cohop.h`.
-struct Plan {
+struct LaborPlan {
     offsets: CudaBuffer<u64>,
     slot: Option<CudaBuffer<u32>>,
     id: CudaBuffer<u32>,
@@ -22,7 +22,7 @@ struct Plan {
     scale: CudaBuffer<f64>,
 }
 
-impl Plan {
+impl LaborPlan {
     fn for_kernels(&self) -> ffi::cohop_labor {
         ffi::cohop_labor {
             n_slots: self.id.len() as u64,
@@ -86,14 +86,14 @@ impl<S: Scalar> Layer<'_, S> {
     }
 
     /// Finds the candidates, and their probabilities by fixed-point iteration.
-    fn plan(&self, stream_number: u64, iterations: LaborIterations) -> Result<Plan> {
+    fn plan(&self, stream_number: u64, iterations: LaborIterations) -> Result<LaborPlan> {
         let offsets = self.offsets(Rule::COHOP_COUNT_ALL, ffi::COHOP_FOUND_SCRATCH)?;
         let n_in_edges = self.found()?.scratch;
         let n_vertices = self.graph.arrays.n_vertices as u64;
         let by_id = n_vertices <= VERTICES_PER_IN_EDGE.saturating_mul(n_in_edges);
         let n_slots = if by_id { n_vertices } else { 2 * n_in_edges } as usize;
         let cuda = self.cuda;
-        let mut plan = Plan {
+        let mut plan = LaborPlan {
             offsets,
             slot: (!by_id).then(|| cuda.scratch(n_in_edges as usize)).transpose()?,
             id: cuda.scratch(n_slots)?,
@@ -137,7 +137,7 @@ impl<S: Scalar> Layer<'_, S> {
         Ok(plan)
     }
 
-    fn solve(&self, plan: &Plan) -> Result<()> {
+    fn solve(&self, plan: &LaborPlan) -> Result<()> {
         let (graph, rows, labor) = (self.graph.for_kernels(), self.rows(), plan.for_kernels());
         let stream = self.stream()?;
         // SAFETY: the plan is that of these rows, and all of its slots are filled.
