@@ -55,7 +55,7 @@ enum Table<D: Storage> {
 impl<D: Device> DeviceSampling<D> {
     /// Copies the slicer's data set: the graph to `device`, the features to where `data` says.
     ///
-    /// Errors: the features are sparse, `config` has no layers, or the device fails or is out of memory.
+    /// Errors: the features are sparse or not finite, `config` has no layers, or the device fails or is out of memory.
     pub fn new(
         device: &D,
         slicer: Slicer<D::Scalar>,
@@ -63,6 +63,10 @@ impl<D: Device> DeviceSampling<D> {
         data: DataOnDevice,
     ) -> Result<Self> {
         let dataset = slicer.dataset();
+        // All rows are read here, and none on the host afterwards.
+        if dataset.features.are_unchecked() {
+            dataset.features.check_finite()?;
+        }
         let features = match &dataset.features {
             Features::None => Table::None,
             Features::F32(x) => Table::F32(copied(device, x.data(), data)?),

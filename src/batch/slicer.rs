@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rayon::prelude::*;
+
 use super::{BatchInput, OneHot};
 use crate::block::Block;
 use crate::cache::{AnyFeatureCache, Counts, Policy};
@@ -150,6 +152,8 @@ impl<S: Scalar> Slicer<S> {
         let cols = if own.is_some() { features.dim() } else { 2 * features.dim() };
         let mut out = Tensor::allocate(&self.cpu, block.n_dst(), cols)?;
         self.cpu.gather_aggregate(rows, block.csr(), weights, own, out.make_mut(&self.cpu)?)?;
+        // Sums of finite numbers may overflow: that is no fault of a row.
+        self.check_sliced(&out, block.src())?;
         Ok(BatchInput::Aggregated(out, aggregate))
     }
 
@@ -164,12 +168,13 @@ impl<S: Scalar> Slicer<S> {
         // The lock is poisoned only after a panic, which ends the run anyway.
         let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
         let (rows, counts) = cache.gather(&self.cpu, vertices)?;
+        self.check_sliced(&rows, vertices)?;
         Ok((BatchInput::Dense(rows), counts))
     }
 
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
     ///
-    /// Errors: a vertex is out of range, or there are more than `u32::MAX` sparse entries.
+    /// Errors: a vertex is out of range, a mapped value is NaN or infinite ([`Error::NotFinite`] names it), or there are more than `u32::MAX` sparse entries.
     pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
         match &self.dataset.features {
             Features::F32(x) => self.dense_rows(x.data(), vertices),
@@ -200,7 +205,18 @@ impl<S: Scalar> Slicer<S> {
         let features = &self.dataset.features;
         let mut out = Tensor::allocate(&self.cpu, vertices.len(), features.dim())?;
         self.cpu.gather(table, features.n_rows(), vertices, out.make_mut(&self.cpu)?)?;
+        self.check_sliced(&out, vertices)?;
         Ok(BatchInput::Dense(out))
+    }
+
+    /// Checks the rows of `vertices` at their first touch, if they are mapped: what came of them (the rows, or sums of
+    /// them) is read while it is in the processor's caches, and the rows themselves only if that is not finite.
+    fn check_sliced(&self, out: &Tensor<Cpu<S>>, vertices: &[u32]) -> Result<()> {
+        let features = &self.dataset.features;
+        if !features.are_unchecked() || all_finite(out.view()) {
+            return Ok(());
+        }
+        features.check_rows(vertices)
     }
 
     fn sparse_rows(&self, x: &SparseFeatures, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
@@ -231,5 +247,88 @@ impl<S: Scalar> Slicer<S> {
         }
         let pattern = Pattern::from_valid(vertices.len(), x.dim(), indptr, indices)?;
         Ok(BatchInput::Sparse(SparseRows::new(pattern, values, names)?))
+    }
+}
+
+/// Whether no value is NaN or infinite. Zero times anything else is not zero, so that a sum of products tells, without
+/// a branch for each.
+fn all_finite<S: Scalar>(values: &[S]) -> bool {
+    values.par_chunks(1 << 14).all(|chunk| {
+        let mut sums = [S::from_f64(0.0); 16];
+        let (groups, rest) = chunk.as_chunks::<16>();
+        for group in groups {
+            for (sum, &value) in sums.iter_mut().zip(group) {
+                *sum += value * S::from_f64(0.0);
+            }
+        }
+        let zero = |value: S| value * S::from_f64(0.0) == S::from_f64(0.0);
+        sums.iter().all(|&sum| zero(sum)) && rest.iter().all(|&value| zero(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{DataOnDevice, DeviceSampling};
+    use crate::data::npy::{self, Dtype};
+    use crate::data::{self, Dense, FeatureDtype, Split};
+    use crate::graph::Graph;
+
+    /// A NaN has the same error wherever the rows are, and by whichever way they reach a batch.
+    #[test]
+    fn a_mapped_row_is_checked_when_it_is_sliced() {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = Graph::from_edges(4, &[(0, 1), (2, 1), (3, 0), (1, 3)]).unwrap();
+        let features = Features::dense(vec![0.5; 4 * 33], 4, 33).unwrap();
+        let split = Split { train: vec![0, 1], val: vec![], test: vec![2] };
+        let whole = Dataset::new("small", graph, features, vec![0, 1, 0, 1], 2, split).unwrap();
+        for (dtype, stored) in [(Dtype::F32, FeatureDtype::F32), (Dtype::F16, FeatureDtype::F16)] {
+            for bad in [f32::NAN, f32::INFINITY] {
+                Dataset { features: whole.features.to_dtype(stored).unwrap(), ..whole.clone() }
+                    .write(folder.path())
+                    .unwrap();
+                let mut values = vec![1f32; 4 * 33];
+                values[2 * 33 + 32] = bad;
+                let path = folder.path().join("feat.npy");
+                std::fs::remove_file(&path).unwrap();
+                if dtype == Dtype::F32 {
+                    npy::write(&path, dtype, &[4, 33], &values).unwrap();
+                } else {
+                    let narrow: Vec<half::f16> = values.iter().map(|&v| half::f16::from_f32(v)).collect();
+                    npy::write(&path, dtype, &[4, 33], &narrow).unwrap();
+                }
+                let in_memory = Dense::new(values, 4, 33).unwrap_err().to_string();
+                let dataset = Arc::new(data::load(folder.path()).unwrap());
+                let same = |result: Result<()>| assert_eq!(result.unwrap_err().to_string(), in_memory);
+                let needs = BatchNeeds { input_aggregate: Some(Aggregate::Mean), ..BatchNeeds::default() };
+                let slicer = Slicer::new(Cpu::<f32>::new(), dataset.clone(), needs);
+                slicer.rows(&[0, 1, 3]).unwrap();
+                same(slicer.rows(&[0, 2, 1]).map(|_| ()));
+                slicer.input(&slicer.full_block(&[0, 3]).unwrap()).unwrap();
+                same(slicer.input(&slicer.full_block(&[0, 1]).unwrap()).map(|_| ()));
+                let cached = slicer.clone().with_cache(Policy::Lru, 2).unwrap();
+                cached.cached_rows(&[0, 1]).unwrap();
+                same(cached.cached_rows(&[2]).map(|_| ()));
+                let config = SamplerConfig::default();
+                same(DeviceSampling::new(&Cpu::new(), slicer, config, DataOnDevice::All).map(|_| ()));
+                same(dataset.features.row_normalize().map(|_| ()));
+                same(dataset.features.to_dtype(FeatureDtype::Bf16).map(|_| ()));
+            }
+        }
+    }
+
+    #[test]
+    fn finite_means_every_value_of_any_length() {
+        for len in [0usize, 1, 15, 16, 17, (1 << 14) + 5] {
+            let mut values = vec![f32::MAX; len];
+            assert!(all_finite(&values));
+            for at in [0, len / 2, len.wrapping_sub(1)].into_iter().filter(|&at| at < len) {
+                for bad in [f32::NAN, f32::NEG_INFINITY] {
+                    let good = std::mem::replace(&mut values[at], bad);
+                    assert!(!all_finite(&values), "{bad} at {at} of {len}");
+                    values[at] = good;
+                }
+            }
+        }
     }
 }

@@ -66,7 +66,8 @@ pub struct Dense<T> {
 
 impl<T: FeatureElement> Dense<T> {
     /// A matrix over `data: [n_rows, dim]`. In memory, every value is checked to be finite: O(n_rows * dim). Mapped
-    /// data is not read; call [`Features::check_finite`] to check it.
+    /// data is not read: whatever slices rows for a batch checks them then, with the same error, and
+    /// [`Features::check_finite`] checks all of them.
     ///
     /// Errors: `data` does not have `n_rows * dim` elements, or a value in memory is not finite.
     pub fn new(data: impl Into<Array<T>>, n_rows: usize, dim: usize) -> Result<Self> {
@@ -86,6 +87,22 @@ impl<T: FeatureElement> Dense<T> {
             dense.check_finite()?;
         }
         Ok(dense)
+    }
+
+    /// Checks rows where they are used, if they are mapped and so have not been checked: `Ok` if all of `rows` are finite.
+    fn check_rows(&self, rows: impl Iterator<Item = u32>) -> Result<()> {
+        for row in rows {
+            let row = row as usize;
+            if let Some(column) = self.row(row).iter().position(|v| !v.widen_f32().is_finite()) {
+                return Err(Error::NotFinite {
+                    array: "features",
+                    row: row as u64,
+                    column: column as u64,
+                    value: self.row(row)[column].widen_f64(),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn check_finite(&self) -> Result<()> {
@@ -130,6 +147,8 @@ impl<T: FeatureElement> Dense<T> {
         let data: Vec<U> = self.data.par_iter().map(|v| narrow(v.widen_f32())).collect();
         let overflow = data.par_iter().position_first(|v| !v.widen_f32().is_finite());
         if let Some(position) = overflow {
+            // A mapped value may have been NaN or infinite before.
+            self.check_finite()?;
             return Err(Error::invalid(
                 "features",
                 format!(
@@ -145,6 +164,9 @@ impl<T: FeatureElement> Dense<T> {
     }
 
     fn row_normalized(&self, narrow: impl Fn(f32) -> T + Sync) -> Result<Self> {
+        if self.data.is_mapped() {
+            self.check_finite()?;
+        }
         let mut data = self.data.to_vec();
         data.par_chunks_mut(self.dim.max(1)).for_each(|row| {
             let sum: f64 = row.iter().map(|v| v.widen_f64()).sum();
@@ -379,10 +401,23 @@ impl Features {
         dispatch!(self, d => d.check_finite(), none => Ok(()), s => (0..s.n_rows()).try_for_each(|r| s.check_row(r)))
     }
 
+    /// Whether values may be NaN or infinite: mapped dense features are not read before they are used.
+    pub(crate) fn are_unchecked(&self) -> bool {
+        dispatch!(self, d => d.data.is_mapped(), none => false, _s => false)
+    }
+
+    /// Checks the given rows, which must be in range.
+    ///
+    /// Errors: those of [`check_finite`](Features::check_finite), for the first bad row in the given order.
+    pub(crate) fn check_rows(&self, rows: &[u32]) -> Result<()> {
+        let rows = rows.iter().copied();
+        dispatch!(self, d => d.check_rows(rows), none => Ok(()), _s => Ok(()))
+    }
+
     /// Each row divided by its sum (taken in `f64`); rows that sum to zero stay as they are. In memory, in the same
     /// form.
     ///
-    /// Errors: a quotient overflows, as it can in rows whose sum is close to 0.
+    /// Errors: a mapped value is not finite, or a quotient overflows, as it can in rows whose sum is close to 0.
     pub fn row_normalize(&self) -> Result<Self> {
         Ok(match self {
             Features::None => Features::None,
@@ -396,7 +431,7 @@ impl Features {
     /// Dense features of the given `dtype`: sparse features get explicit zeros, values are rounded to nearest. If
     /// nothing has to change, the data is shared, not copied.
     ///
-    /// Errors: a value is beyond the range of `dtype`, or `n_rows * dim` overflows.
+    /// Errors: a value is beyond the range of `dtype`, a mapped one is not finite, or `n_rows * dim` overflows.
     pub fn to_dtype(&self, dtype: FeatureDtype) -> Result<Self> {
         if self.dtype() == Some(dtype) && !matches!(self, Features::Sparse(_)) {
             return Ok(self.clone());
