@@ -72,6 +72,9 @@ fn main() -> ExitCode {
     // Wrong usage ends the process here, with status 2.
     let cli = Cli::parse();
     start_logging(&cli.global);
+    if let Err(error) = cohop::data::explain_truncated_files() {
+        log::debug!("no handler of SIGBUS: {error}");
+    }
     match run(&cli) {
         Ok(status) => status,
         // The reader of the output has read enough, as in `cohop train | head`.
