@@ -4,6 +4,7 @@
 //! value found and what was expected, as data: match on it, or print it.
 
 use std::any::Any;
+use std::fmt::{self, Display, Write};
 use std::path::PathBuf;
 
 /// `std::result::Result` with this crate's [`Error`].
@@ -22,7 +23,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// An entry of an index array points outside of what it indexes.
-    #[error("{array}[{position}] = {value} is out of range: expected a value below {limit}")]
+    #[error("{array}[{position}] = {value} is out of range: expected {}", Below { value: *value, limit: *limit })]
     IndexOutOfRange {
         /// Name of the array.
         array: &'static str,
@@ -48,7 +49,7 @@ pub enum Error {
         previous: u64,
     },
     /// An array has the wrong number of elements.
-    #[error("{array} has {actual} elements, expected {expected}")]
+    #[error("{array} has {actual} element{}, expected {expected}", if *actual == 1 { "" } else { "s" })]
     WrongLength {
         /// Name of the array.
         array: &'static str,
@@ -72,7 +73,7 @@ pub enum Error {
         right: [usize; 2],
     },
     /// An argument has a value that it must not have.
-    #[error("{argument} is {value}: expected {expected}")]
+    #[error("{argument} is {}: expected {}", Plain(value), Plain(expected))]
     InvalidArgument {
         /// Name of the argument.
         argument: &'static str,
@@ -94,17 +95,27 @@ pub enum Error {
         value: f64,
     },
     /// Something has more elements than its index type can address.
-    #[error("{what} has {count} elements, more than the {limit} that can be addressed")]
+    #[error("{what} has {} elements: at most {limit} are supported", Count(*count))]
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// Its number of elements.
+        /// Its number of elements; `u64::MAX` if that is more than 64 bits can count.
         count: u64,
         /// The largest number supported.
         limit: u64,
     },
+    /// The system has no memory for something whose size a file or an option has asked for.
+    #[error("{what} needs {} of memory, which the system does not give: {asked}", Bytes(*bytes), asked = Plain(asked))]
+    OutOfMemory {
+        /// What the memory is for.
+        what: &'static str,
+        /// How much was asked for.
+        bytes: u64,
+        /// Which numbers ask for so much.
+        asked: String,
+    },
     /// The file system refused.
-    #[error("{path}: {source}")]
+    #[error("{}: {source}", Plain(path.display()))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -112,7 +123,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A file is not what its name or header promises.
-    #[error("{path}: {problem}")]
+    #[error("{}: {}", Plain(path.display()), Plain(problem))]
     Format {
         /// The file.
         path: PathBuf,
@@ -202,6 +213,121 @@ impl Error {
     }
 }
 
+/// Text that comes from outside, for a message of one line: without control characters, which a terminal would obey, and
+/// with the middle of a long text left out.
+pub(crate) struct Plain<T>(pub(crate) T);
+
+impl<T: Display> Display for Plain<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// The longest text that is shown whole, and how much of a longer one is shown at either end.
+        const LONGEST: usize = 1000;
+        const HEAD: usize = 400;
+        const TAIL: usize = 100;
+        let text = self.0.to_string();
+        let escaped = |f: &mut fmt::Formatter<'_>, text: &str| {
+            text.chars().try_for_each(|c| match c {
+                // Those of Unicode that turn the direction of writing, or cannot be seen.
+                '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' => {
+                    write!(f, "{}", c.escape_unicode())
+                }
+                c if c.is_control() => write!(f, "{}", c.escape_default()),
+                c => f.write_char(c),
+            })
+        };
+        // Bytes, so as not to count the characters of every message.
+        if text.len() <= LONGEST {
+            return escaped(f, &text);
+        }
+        let boundary = |at: &usize| text.is_char_boundary(*at);
+        // The beginning and the end of a text are boundaries.
+        let head = (0..=HEAD).rev().find(boundary).unwrap_or(0);
+        let tail = (text.len() - TAIL..=text.len()).find(boundary).unwrap_or(text.len());
+        escaped(f, &text[..head])?;
+        write!(f, " [... {} bytes ...] ", tail - head)?;
+        escaped(f, &text[tail..])
+    }
+}
+
+/// Which values are in range, for one that is not.
+struct Below {
+    value: i64,
+    limit: u64,
+}
+
+impl Display for Below {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Below { limit: 0, .. } => f.write_str("none, as there is nothing to refer to"),
+            Below { value: ..0, limit } => write!(f, "a value from 0 to {}", limit - 1),
+            Below { limit, .. } => write!(f, "a value below {limit}"),
+        }
+    }
+}
+
+/// A number of elements that may be too large for its type.
+struct Count(u64);
+
+impl Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == u64::MAX { f.write_str("2^64 or more") } else { self.0.fmt(f) }
+    }
+}
+
+/// A number of bytes, for people.
+struct Bytes(u64);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            u64::MAX => f.write_str("16 EiB or more"),
+            bytes @ ..0x10_0000 => write!(f, "{bytes} bytes"),
+            bytes @ ..0x4000_0000 => write!(f, "{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+            bytes => write!(f, "{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+        }
+    }
+}
+
+/// An empty list with room for `len` elements. `what` names it, `asked` tells where the number comes from.
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_capacity<T>(what: &'static str, len: usize, asked: impl Display) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(len).map_err(|_| {
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        Error::OutOfMemory { what, bytes, asked: asked.to_string() }
+    })?;
+    Ok(list)
+}
+
+/// A list of `len` equal elements; `what` and `asked` as for [`try_capacity`].
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_filled<T: Clone>(
+    what: &'static str,
+    value: T,
+    len: usize,
+    asked: impl Display,
+) -> Result<Vec<T>> {
+    let mut list = try_capacity(what, len, asked)?;
+    list.resize(len, value);
+    Ok(list)
+}
+
+/// A list of `len` zeros, whose pages the system gives when they are first written; `what` and `asked` as for
+/// [`try_capacity`].
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_zeroed<T: bytemuck::Zeroable>(
+    what: &'static str,
+    len: usize,
+    asked: impl Display,
+) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| {
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        Error::OutOfMemory { what, bytes, asked: asked.to_string() }
+    })
+}
+
 /// `Ok` if `array` (by name) has the expected number of elements.
 pub(crate) fn check_length(array: &'static str, actual: usize, expected: usize) -> Result<()> {
     if actual == expected {
@@ -215,4 +341,58 @@ pub(crate) fn check_length(array: &'static str, actual: usize, expected: usize) 
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_outside_is_escaped_and_cut() {
+        let nasty = "a\u{1b}[31mred\r\n\u{9b}2J\u{202e}end";
+        let escaped = "a\\u{1b}[31mred\\r\\n\\u{9b}2J\\u{202e}end";
+        for error in [
+            Error::format(nasty, nasty),
+            Error::io(nasty, std::io::Error::other("refused")),
+            Error::invalid("name", nasty, nasty),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(escaped) && !text.contains(char::is_control), "{text}");
+        }
+        // Other writing is left as it is.
+        assert_eq!(Error::format("größe/数据", "«ok»").to_string(), "größe/数据: «ok»");
+        let long = "é".repeat(9000);
+        let text = Error::format("file", &long).to_string();
+        assert!(text.len() < 600 && text.contains("[... 17500 bytes ...]"), "{text}");
+        assert_eq!(Error::format("file", "x".repeat(1000)).to_string().len(), 1006);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_right_are_not_shown_as_if_they_were() {
+        let range =
+            |value, limit| Error::IndexOutOfRange { array: "labels", position: 1, value, limit }.to_string();
+        assert_eq!(range(7, 3), "labels[1] = 7 is out of range: expected a value below 3");
+        assert_eq!(range(-100, 3), "labels[1] = -100 is out of range: expected a value from 0 to 2");
+        assert!(range(0, 0).ends_with("expected none, as there is nothing to refer to"));
+        let length = Error::WrongLength { array: "x", actual: 1, expected: 4 };
+        assert_eq!(length.to_string(), "x has 1 element, expected 4");
+        let large = |count| Error::TooLarge { what: "the list", count, limit: 5 }.to_string();
+        assert_eq!(large(6), "the list has 6 elements: at most 5 are supported");
+        assert_eq!(large(u64::MAX), "the list has 2^64 or more elements: at most 5 are supported");
+    }
+
+    #[test]
+    fn memory_that_there_is_not_is_an_error_with_its_numbers() {
+        for error in [
+            try_capacity::<u64>("the list", usize::MAX, "n is 3").unwrap_err(),
+            try_filled("the list", 1u64, usize::MAX, "n is 3").unwrap_err(),
+            try_zeroed::<u64>("the list", usize::MAX, "n is 3").unwrap_err(),
+        ] {
+            let expected = "the list needs 16 EiB or more of memory, which the system does not give: n is 3";
+            assert_eq!(error.to_string(), expected);
+        }
+        assert_eq!(try_filled("the list", 1, 3, "").unwrap(), [1; 3]);
+        assert_eq!(try_zeroed::<f32>("the list", 3, "").unwrap(), [0.0; 3]);
+        assert_eq!(Bytes(3 << 29).to_string(), "1.5 GiB");
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Dataset, FeatureDtype, Features};
+use crate::error::Plain;
 use crate::graph::DegreeStatistics;
 
 /// What a data set holds: counts, degrees, splits, memory. Prints as an aligned table.
@@ -129,7 +130,7 @@ const LONGEST_LIST: usize = 16;
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows: Vec<(&str, String)> = vec![
-            ("data set", self.name.clone()),
+            ("data set", Plain(&self.name).to_string()),
             ("vertices", grouped(self.vertices)),
             ("edges", grouped(self.edges)),
         ];

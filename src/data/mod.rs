@@ -18,7 +18,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::array::Array;
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_length, try_filled};
 use crate::graph::Graph;
 
 mod assemble;
@@ -177,6 +177,13 @@ impl Dataset {
         }
         let valid = |label: i32| label == -1 || usize::try_from(label).is_ok_and(|l| l < self.n_classes);
         if let Some(position) = self.labels.iter().position(|&label| !valid(label)) {
+            if self.labels[position] < -1 {
+                return Err(Error::invalid(
+                    "labels",
+                    format!("{} at position {position}", self.labels[position]),
+                    "a class, or -1 for a vertex without one",
+                ));
+            }
             return Err(Error::IndexOutOfRange {
                 array: "labels",
                 position: position as u64,
@@ -201,7 +208,7 @@ impl Dataset {
 /// `Ok` if every index is below `n`, and occurs only once.
 fn check_split(parts: [&[u32]; 3], n: usize) -> Result<()> {
     const NAMES: [&str; 3] = ["train_idx", "val_idx", "test_idx"];
-    let mut taken = vec![false; n];
+    let mut taken = try_filled("a mark for each vertex", false, n, format_args!("there are {n} vertices"))?;
     for (part, array) in parts.iter().zip(NAMES) {
         for (position, &vertex) in part.iter().enumerate() {
             let Some(taken) = taken.get_mut(vertex as usize) else {

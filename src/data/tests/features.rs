@@ -58,7 +58,7 @@ fn bad_features_are_named_by_row_and_column() {
     assert_eq!(new(&[], &[], &[], 3), "feature indptr has 0 elements, expected 1");
     assert_eq!(new(&[1], &[], &[], 3), "feature indptr[0] is 1: expected 0");
     assert!(new(&[0, 2, 1], &[0], &[1.0], 3).starts_with("feature indptr[2] = 1 is below"));
-    assert_eq!(new(&[0, 2], &[0], &[1.0], 3), "feature indices has 1 elements, expected 2");
+    assert_eq!(new(&[0, 2], &[0], &[1.0], 3), "feature indices has 1 element, expected 2");
     assert_eq!(new(&[0, 1], &[0], &[1.0, 2.0], 3), "feature values has 2 elements, expected 1");
     assert!(new(&[0, 1, 2], &[0, 3], &[1.0; 2], 3).starts_with("feature indices[1] = 3 is out of range"));
     assert!(new(&[0, 2], &[1, 1], &[1.0; 2], 3).starts_with("feature indices is 1 at position 1"));

@@ -18,10 +18,13 @@ fn parts_that_do_not_fit_are_named() {
     assert_eq!(broken(&|d| d.labels = vec![0; 5].into()), "labels has 5 elements, expected 4");
     let range = "is out of range: expected a value below";
     assert_eq!(broken(&|d| d.labels = vec![0, 1, 3, 0].into()), format!("labels[2] = 3 {range} 3"));
-    assert_eq!(broken(&|d| d.labels = vec![0, -2, 1, 0].into()), format!("labels[1] = -2 {range} 3"));
-    assert_eq!(broken(&|d| d.n_classes = 0), format!("labels[0] = 0 {range} 0"));
+    assert_eq!(
+        broken(&|d| d.labels = vec![0, -100, 1, 0].into()),
+        "labels is -100 at position 1: expected a class, or -1 for a vertex without one"
+    );
+    assert!(broken(&|d| d.n_classes = 0).starts_with("labels[0] = 0 is out of range: expected none"));
     assert!(broken(&|d| d.n_classes = usize::MAX).starts_with("the set of classes has"));
-    assert_eq!(broken(&|d| d.vertex_type = Some(vec![0].into())), "vertex_type has 1 elements, expected 4");
+    assert_eq!(broken(&|d| d.vertex_type = Some(vec![0].into())), "vertex_type has 1 element, expected 4");
     assert_eq!(broken(&|d| d.train_idx[1] = 4), format!("train_idx[1] = 4 {range} 4"));
     assert_eq!(broken(&|d| d.test_idx[0] = u32::MAX), format!("test_idx[0] = 4294967295 {range} 4"));
     let once = "expected every vertex at most once in a split";
