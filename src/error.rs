@@ -194,6 +194,21 @@ pub enum Error {
         /// The loss.
         loss: f64,
     },
+    /// After an epoch, the model gives validation vertices scores that are NaN or infinite.
+    #[error(
+        "after epoch {epoch} scores of validation vertices are not finite: lower the learning rate, or look for extreme \
+         features"
+    )]
+    DivergedInValidation {
+        /// Epoch, from 0.
+        epoch: u64,
+    },
+    /// The run was asked to stop.
+    #[error("interrupted after {epochs} epochs")]
+    Interrupted {
+        /// Number of epochs done.
+        epochs: u64,
+    },
 }
 
 impl Error {

@@ -3,7 +3,7 @@
 //!
 //! All randomness is a function of the seed and of counters, so a resumed run gives the same bits.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,12 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
 use super::evaluate::Evaluation;
+use super::fingerprint::Fingerprint;
 use super::trainer::{Best, Stall, Trainer};
+use crate::coop::Mode;
 use crate::data::Dataset;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::nn::Model;
+use crate::graph::PartitionMethod;
 use crate::nn::tensor_file::{self, TensorFile};
+use crate::nn::{Model, Parameter};
 use crate::tensor::Tensor;
 
 /// Name of the file in a checkpoint folder.
@@ -32,6 +35,10 @@ pub struct CheckpointInfo {
     pub version: u32,
     /// Name of the data set trained on.
     pub dataset: String,
+    /// What tells that data set from others, with the split and the type of features that were chosen.
+    pub data: Fingerprint,
+    /// The processing elements that trained together; `None` for one alone.
+    pub parallel: Option<ParallelInfo>,
     /// The run's configuration, completed by the data set.
     pub config: TrainConfig,
     /// Number of epochs done.
@@ -43,6 +50,19 @@ pub struct CheckpointInfo {
     /// For how long validation has not improved.
     #[serde(default)]
     stall: Stall,
+    /// The trainer's [`notes`](Trainer::notes).
+    pub notes: BTreeMap<String, String>,
+}
+
+/// The processing elements of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParallelInfo {
+    /// How they shared a batch.
+    pub mode: Mode,
+    /// How vertices were assigned to owners in cooperative mode.
+    pub partition: PartitionMethod,
+    /// Their number.
+    pub pes: usize,
 }
 
 /// The best epoch of a run.
@@ -59,7 +79,7 @@ pub struct BestInfo {
     pub val_auc: Option<f64>,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 fn path_of(folder: &Path) -> PathBuf {
     folder.join(FILE)
@@ -67,32 +87,71 @@ fn path_of(folder: &Path) -> PathBuf {
 
 /// Reads a checkpoint's description of its run, without its tensors.
 ///
-/// Errors: the file in `folder` cannot be read, is no checkpoint, or has another version.
+/// Errors: the file in `folder` cannot be read, is no checkpoint, is damaged, or has another version.
 pub fn read_info(folder: &Path) -> Result<CheckpointInfo> {
-    let path = path_of(folder);
-    info_of(&path, &TensorFile::read(&path)?)
+    Ok(Opened::read(folder)?.info)
 }
 
-fn info_of(path: &Path, file: &TensorFile) -> Result<CheckpointInfo> {
-    let json = file.text(METADATA_KEY)?;
-    let info: CheckpointInfo = serde_json::from_str(&json).map_err(|e| Error::format(path, e))?;
-    if info.version != VERSION {
-        return Err(Error::format(path, format!("has version {}, expected {VERSION}", info.version)));
+/// A checkpoint that was read.
+pub(super) struct Opened {
+    pub info: CheckpointInfo,
+    file: TensorFile,
+}
+
+impl Opened {
+    pub fn read(folder: &Path) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let path = path_of(folder);
+        let file = TensorFile::read(&path)?;
+        let json = file.text(METADATA_KEY)?;
+        let wrong = |e| Error::format(&path, e);
+        // Others have other fields.
+        let Version { version } = serde_json::from_str(&json).map_err(wrong)?;
+        if version != VERSION {
+            return Err(Error::format(&path, format!("has version {version}, expected {VERSION}")));
+        }
+        file.has_checksum()?;
+        let info = serde_json::from_str(&json).map_err(wrong)?;
+        Ok(Opened { info, file })
     }
-    Ok(info)
+
+    /// The parameters of the best epoch, or of the last where there is no best one, for a model with such parameters.
+    pub fn best_parameters<D: Device>(&self, device: &D, model: &dyn Model<D>) -> Result<Vec<Tensor<D>>> {
+        let tensors = self.file.tensors()?;
+        let kind = if self.info.best.is_some() { "best" } else { "parameter" };
+        let of = |p: &Parameter<D>| tensors.get(device, &format!("{kind}.{}", p.name), p.value.shape());
+        model.parameters().iter().map(|(_, p)| of(p)).collect()
+    }
+}
+
+/// The JSON of a checkpoint, which JSON without NaN and infinities can hold.
+fn json_of(folder: &Path, info: &CheckpointInfo) -> Result<String> {
+    let json = serde_json::to_string(info).map_err(|e| Error::format(folder, e))?;
+    // NaN and infinities become `null`: an error to read, or nothing instead of something.
+    if serde_json::from_str::<CheckpointInfo>(&json).ok().as_ref() != Some(info) {
+        let problem = "not written: a number of the run's settings or measures is not finite";
+        return Err(Error::format(path_of(folder), problem));
+    }
+    Ok(json)
 }
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Writes the whole state of the run to `folder`, which is created if it is missing. The file is replaced in one
-    /// step: after a crash the old one is still there.
+    /// step: after a crash the old one is still there. After `Ok` the new one is on the disk. Of two runs that save to
+    /// the same folder the last one wins: see [`CheckpointLock`](super::CheckpointLock).
     ///
-    /// Errors: the file cannot be written, or the device fails.
+    /// Errors: a number of the run is not finite, the file cannot be written, or the device fails.
     pub fn save(&self, folder: &Path) -> Result<()> {
         let io = |e| Error::io(folder, e);
         std::fs::create_dir_all(folder).map_err(io)?;
         let info = CheckpointInfo {
             version: VERSION,
             dataset: self.dataset().name.clone(),
+            data: self.fingerprint.clone(),
+            parallel: self.parallel,
             config: self.config().clone(),
             epoch: self.epoch,
             step: self.optimizer.n_steps(),
@@ -103,20 +162,26 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 val_auc: (!b.val.auc.is_nan()).then_some(b.val.auc),
             }),
             stall: self.stall,
+            notes: self.notes.clone(),
         };
-        let json = serde_json::to_string(&info).map_err(|e| Error::format(folder, e))?;
+        let json = json_of(folder, &info)?;
         let texts = HashMap::from([(METADATA_KEY.to_owned(), json)]);
         tensor_file::write(self.device(), &path_of(folder), self.named_tensors(), texts)
     }
 
     /// Restores the state of the run that [`save`](Trainer::save) wrote to `folder`; the model must have the same
-    /// parameters.
+    /// parameters, and the data set must be the same.
     ///
-    /// Errors: the file cannot be read or is no checkpoint, or its parameters have other names or shapes.
+    /// Errors: the file cannot be read, is no checkpoint or is damaged, its parameters have other names or shapes, or the
+    /// run was on another data set or split.
     pub fn load(&mut self, folder: &Path) -> Result<()> {
-        let path = path_of(folder);
-        let file = TensorFile::read(&path)?;
-        let info = info_of(&path, &file)?;
+        let opened = Opened::read(folder)?;
+        opened.info.data.check_print(&self.fingerprint, &self.dataset().name, true)?;
+        self.restore(opened)
+    }
+
+    /// Restores a state, on whatever data set.
+    fn restore(&mut self, Opened { info, file }: Opened) -> Result<()> {
         let tensors = file.tensors()?;
         let device = self.device.clone();
         let read = |name: String, shape: [usize; 2]| tensors.get(&device, &name, shape);
@@ -139,6 +204,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         }
         self.epoch = info.epoch;
         self.stall = info.stall;
+        self.notes = info.notes;
         self.best = info.best.map(|b| Best {
             epoch: b.epoch,
             val: Evaluation { loss: b.val_loss, accuracy: b.val_acc, auc: b.val_auc.unwrap_or(f64::NAN) },
@@ -163,8 +229,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
 }
 
 impl<D: Device> Trainer<D> {
-    /// The run of a built-in model that [`save`](Trainer::save) wrote to `folder`, on the same data set. `adjust` may
-    /// change settings that past epochs did not depend on, such as the number of epochs or workers.
+    /// The run of a built-in model that [`save`](Trainer::save) wrote to `folder`, on the same data set with the same
+    /// split and type of features ([`CheckpointInfo::data`] has both). `adjust` may change settings that past epochs did
+    /// not depend on, such as the number of epochs or workers. A run of several processing elements has yet to
+    /// [`join`](Trainer::join) them; [`CheckpointInfo::parallel`] says how it did.
     ///
     /// Errors: those of [`load`](Trainer::load) and [`new`](Trainer::new).
     pub fn resume(
@@ -173,10 +241,273 @@ impl<D: Device> Trainer<D> {
         folder: &Path,
         adjust: impl FnOnce(&mut TrainConfig),
     ) -> Result<Self> {
-        let mut config = read_info(folder)?.config;
+        let opened = Opened::read(folder)?;
+        opened.info.data.check(&dataset, true)?;
+        Trainer::resume_opened(device, dataset, opened, adjust)
+    }
+
+    /// [`resume`](Trainer::resume) on a data set that may be another one, for which the model has the right shape.
+    ///
+    /// Errors: those of [`resume`](Trainer::resume), but for other data.
+    pub fn resume_on_other_data(
+        device: D,
+        dataset: Arc<Dataset>,
+        folder: &Path,
+        adjust: impl FnOnce(&mut TrainConfig),
+    ) -> Result<Self> {
+        Trainer::resume_opened(device, dataset, Opened::read(folder)?, adjust)
+    }
+
+    fn resume_opened(
+        device: D,
+        dataset: Arc<Dataset>,
+        opened: Opened,
+        adjust: impl FnOnce(&mut TrainConfig),
+    ) -> Result<Self> {
+        let mut config = opened.info.config.clone();
         adjust(&mut config);
         let mut trainer = Trainer::new(device, dataset, config)?;
-        trainer.load(folder)?;
+        trainer.restore(opened)?;
         Ok(trainer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    // A panic is how these fail.
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::{CheckpointLock, EpochReport, Observer, StopAt};
+    use super::*;
+    use crate::comm::threads;
+    use crate::data::{Features, Split};
+    use crate::device::Cpu;
+    use crate::graph::Graph;
+    use crate::nn::OptimizerConfig;
+    use crate::train::ParallelConfig;
+
+    /// A ring of 40 vertices, whose class is in their features.
+    fn ring() -> Dataset {
+        let edges: Vec<(u32, u32)> = (0..40).map(|v| (v, (v + 1) % 40)).collect();
+        let graph = Graph::from_edges(40, &edges).unwrap();
+        let features = (0..80u8).map(|i| f32::from(i % 4 == 0 || i % 4 == 3)).collect::<Vec<_>>();
+        let labels = (0..40).map(|v| v % 2).collect::<Vec<_>>();
+        let split = |shift: u32| Split {
+            train: (shift..shift + 20).collect(),
+            val: (shift + 20..40).collect(),
+            test: (0..shift).collect(),
+        };
+        let features = Features::dense(features, 40, 2).unwrap();
+        let mut ring = Dataset::new("ring", graph, features, labels, 2, split(0)).unwrap();
+        ring.splits = vec![split(0), split(10)];
+        ring
+    }
+
+    fn config() -> TrainConfig {
+        TrainConfig { batch_size: Some(8), epochs: 4, ..TrainConfig::default() }
+    }
+
+    fn trainer(dataset: Dataset, config: TrainConfig) -> Trainer<Cpu<f32>> {
+        Trainer::new(Cpu::new(), Arc::new(dataset), config).unwrap()
+    }
+
+    fn resumed(dataset: Dataset, folder: &Path) -> Result<Trainer<Cpu<f32>>> {
+        Trainer::resume(Cpu::new(), Arc::new(dataset), folder, |_| {})
+    }
+
+    #[test]
+    fn a_checkpoint_knows_its_run_and_goes_with_its_data_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut set = ring();
+        set.select_split(1).unwrap();
+        let mut first = trainer(set.clone(), config());
+        first.run_epoch(&mut ()).unwrap();
+        first.notes.insert("whose".to_owned(), "mine".to_owned());
+        first.save(folder.path()).unwrap();
+        let info = read_info(folder.path()).unwrap();
+        assert_eq!((info.data.split, &*info.data.features, info.parallel), (Some(1), "f32", None));
+        assert_eq!(resumed(set.clone(), folder.path()).unwrap().notes["whose"], "mine");
+        let refused = |other: Dataset, message: &str| {
+            let error = resumed(other, folder.path()).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        };
+        refused(ring(), "another split (split 0)");
+        set.labels = vec![0; 40].into();
+        refused(set.clone(), "other labels");
+        Trainer::resume_on_other_data(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap();
+    }
+
+    #[test]
+    fn processing_elements_are_known_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let parallel = ParallelConfig { mode: Mode::Independent, partition: PartitionMethod::Hash };
+        threads::run(2, |communicator| {
+            let rank = communicator.rank();
+            let mut one = trainer(ring(), config()).join(parallel, communicator)?;
+            one.run_epoch(&mut ())?;
+            if rank == 0 { one.save(folder.path()) } else { Ok(()) }
+        })
+        .unwrap();
+        let expected = ParallelInfo { mode: Mode::Independent, partition: PartitionMethod::Hash, pes: 2 };
+        assert_eq!(read_info(folder.path()).unwrap().parallel, Some(expected));
+    }
+
+    #[test]
+    fn what_is_not_finite_is_not_saved() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = trainer(ring(), config());
+        one.run_epoch(&mut ()).unwrap();
+        one.save(folder.path()).unwrap();
+        let before = std::fs::read(path_of(folder.path())).unwrap();
+        // A measure.
+        one.best.as_mut().unwrap().val.loss = f64::INFINITY;
+        let error = one.save(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("not finite"), "{error}");
+        one.best.as_mut().unwrap().val.loss = 1.0;
+        one.save(folder.path()).unwrap();
+        // A setting.
+        let optimizer = one.config.optimizer;
+        one.config.optimizer = OptimizerConfig::Adam {
+            lr: f64::NAN,
+            weight_decay: 0.0,
+            decoupled: false,
+            first_layer_only: false,
+        };
+        assert!(one.save(folder.path()).is_err());
+        one.config.optimizer = optimizer;
+        // A parameter.
+        std::fs::write(path_of(folder.path()), &before).unwrap();
+        let (id, shape) = one.model.parameters().iter().next().map(|(id, p)| (id, p.value.shape())).unwrap();
+        let mut values = vec![0.0; shape[0] * shape[1]];
+        values[1] = f32::NAN;
+        let value = Tensor::from_slice(&one.device, shape[0], shape[1], &values).unwrap();
+        one.model.parameters_mut().set(id, value).unwrap();
+        let error = one.save(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("NaN") && error.contains("row 0, column 1"), "{error}");
+        assert_eq!(std::fs::read(path_of(folder.path())).unwrap(), before);
+        // And nothing is predicted with it.
+        assert!(matches!(one.predict(&[0]), Err(Error::NotFinite { array: "scores", .. })));
+    }
+
+    #[test]
+    fn a_run_that_diverges_says_so() {
+        for lr in [1e10, 1e20, 1e30] {
+            for batch_size in [8, 20] {
+                let optimizer = OptimizerConfig::Adam {
+                    lr,
+                    weight_decay: 0.0,
+                    decoupled: false,
+                    first_layer_only: false,
+                };
+                let mut one =
+                    trainer(ring(), TrainConfig { optimizer, batch_size: Some(batch_size), ..config() });
+                match one.fit(&mut ()) {
+                    Err(Error::Diverged { epoch, .. } | Error::DivergedInValidation { epoch }) => {
+                        assert!(epoch < 4)
+                    }
+                    // Large, but finite.
+                    Ok(_) if lr < 1e20 => {}
+                    other => panic!("{lr}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flag_stops_the_run_where_it_may() {
+        struct SetsIt(Arc<AtomicBool>, u64);
+        impl Observer<Cpu<f32>> for SetsIt {
+            fn batch_done(&mut self, index: usize, report: &EpochReport) {
+                if (index, report.epoch) == (0, 1) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+                self.1 += 1;
+            }
+        }
+        for (at, batches) in [(StopAt::Batch, 4), (StopAt::Epoch, 6)] {
+            let flag = Arc::new(AtomicBool::new(false));
+            let mut one = trainer(ring(), config());
+            one.stop_when(flag.clone(), at);
+            let mut observer = SetsIt(flag, 0);
+            let error = one.fit(&mut observer).unwrap_err();
+            let epochs = u64::from(at == StopAt::Epoch) + 1;
+            assert!(matches!(error, Error::Interrupted { epochs: e } if e == epochs), "{error}");
+            assert_eq!((observer.1, one.epochs_done()), (batches, epochs));
+        }
+        // Only one of two processing elements is asked: both stop.
+        let parallel = ParallelConfig { mode: Mode::Independent, partition: PartitionMethod::Hash };
+        for at in [StopAt::Batch, StopAt::Epoch] {
+            let stopped = threads::run(2, |communicator| {
+                let asked = Arc::new(AtomicBool::new(communicator.rank() == 1));
+                let mut one = trainer(ring(), config()).join(parallel, communicator)?;
+                one.stop_when(asked, at);
+                Ok((one.fit(&mut ()).unwrap_err(), one.epochs_done()))
+            });
+            let epochs = u64::from(at == StopAt::Epoch);
+            for (error, done) in stopped.unwrap() {
+                assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+                assert_eq!(done, epochs);
+            }
+        }
+    }
+
+    #[test]
+    fn predictions_need_neither_labels_nor_splits_nor_the_same_graph() {
+        let folder = tempfile::tempdir().unwrap();
+        let _lock = CheckpointLock::take(folder.path()).unwrap();
+        let mut one = trainer(ring(), config());
+        one.fit(&mut ()).unwrap();
+        one.save(folder.path()).unwrap();
+        let expected = one.predict(&[3, 7]).unwrap();
+        let bare = |n_classes, labels: Vec<i32>| {
+            let set = ring();
+            Dataset::new("bare", set.graph.clone(), set.features, labels, n_classes, Split::default())
+                .unwrap()
+        };
+        for set in [bare(0, vec![-1; 40]), bare(1, vec![0; 40]), bare(9, vec![8; 40])] {
+            let predictor =
+                Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap();
+            assert_eq!(predictor.predict(&[3, 7]).unwrap(), expected);
+            let range = predictor.predict(&[3, 40]).unwrap_err();
+            assert!(
+                matches!(range, Error::IndexOutOfRange { position: 1, value: 40, limit: 40, .. }),
+                "{range}"
+            );
+        }
+        // Another graph, in samples.
+        let features = Features::dense(vec![1.0, 0.0, 0.0, 1.0], 2, 2).unwrap();
+        let graph = Graph::from_edges(2, &[(0, 1)]).unwrap();
+        let set = Dataset::new("new", graph, features, vec![-1; 2], 0, Split::default()).unwrap();
+        let sampled = |c: &mut TrainConfig| c.eval = super::super::EvalMode::Sampled;
+        let predictor =
+            Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), sampled).unwrap();
+        assert_eq!(predictor.predict(&[1, 0, 1]).unwrap().len(), 6);
+        // One that does not fit.
+        let features = Features::dense(vec![1.0; 6], 2, 3).unwrap();
+        let graph = Graph::from_edges(2, &[(0, 1)]).unwrap();
+        let set = Dataset::new("wide", graph, features, vec![-1; 2], 0, Split::default()).unwrap();
+        let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap_err();
+        assert!(error.to_string().contains("n_features is 3: expected 2"), "{error}");
+    }
+
+    #[test]
+    fn every_bit_matters() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = trainer(ring(), config());
+        one.run_epoch(&mut ()).unwrap();
+        one.save(folder.path()).unwrap();
+        let path = path_of(folder.path());
+        let bytes = std::fs::read(&path).unwrap();
+        for k in 0..200u64 {
+            let bit = (crate::rng::derive(7, 0, k) % (8 * bytes.len() as u64)) as usize;
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, changed).unwrap();
+            assert!(resumed(ring(), folder.path()).is_err(), "bit {bit}");
+        }
+        std::fs::write(&path, bytes).unwrap();
+        resumed(ring(), folder.path()).unwrap();
     }
 }

@@ -17,18 +17,22 @@
 mod checkpoint;
 mod config;
 mod evaluate;
+mod fingerprint;
 mod loader;
+mod lock;
 mod metrics;
 mod pipeline;
 mod predict;
 mod report;
 mod trainer;
 
-pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, read_info};
+pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, ParallelInfo, read_info};
 pub use config::{CacheConfig, EvalMode, Metric, ParallelConfig, TrainConfig};
 pub use evaluate::{Evaluation, infer_batches, infer_full};
+pub use fingerprint::Fingerprint;
 pub use loader::Loader;
+pub use lock::CheckpointLock;
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use pipeline::Pipeline;
 pub use report::{EpochReport, Observer, Outcome};
-pub use trainer::Trainer;
+pub use trainer::{StopAt, Trainer};

@@ -1,12 +1,21 @@
 //! Predictions of a trainer's model.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use super::checkpoint::Opened;
 use super::evaluate::{Evaluation, infer_batches, infer_full};
-use super::{EvalMode, Trainer};
-use crate::device::{Device, Method};
-use crate::error::Result;
-use crate::nn::Model;
+use super::fingerprint::Fingerprint;
+use super::{EvalMode, TrainConfig, Trainer};
+use crate::data::Dataset;
+use crate::device::{Device, FeatureElement, Method};
+use crate::error::{Error, Result};
+use crate::nn::{Model, Stack};
 use crate::rng::{self, Purpose};
 use crate::sample::SamplerConfig;
+
+/// What scores are called in errors.
+pub(super) const SCORES: &str = "scores";
 
 /// Destinations per block of layer-wise inference.
 const FULL_CHUNK: usize = 4096;
@@ -27,8 +36,28 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Scores `[vertices.len(), n_outputs]` of the current parameters, on every processing element (PE). Collective if
     /// several PEs train together.
     ///
-    /// Errors: a vertex is out of range, and those of sampling, communication and the device.
+    /// Errors: a vertex is out of range, a score is NaN or infinite ([`Error::NotFinite`]), and those of sampling,
+    /// communication and the device.
     pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
+        let n_vertices = self.dataset().n_vertices();
+        if let Some(position) = vertices.iter().position(|&v| v as usize >= n_vertices) {
+            return Err(Error::IndexOutOfRange {
+                array: "vertices",
+                position: position as u64,
+                value: i64::from(vertices[position]),
+                limit: n_vertices as u64,
+            });
+        }
+        let scores = self.scores(vertices)?;
+        if let Some(at) = scores.iter().position(|s| !s.widen_f64().is_finite()) {
+            let n_outputs = self.model.n_outputs();
+            let (row, column) = ((at / n_outputs) as u64, (at % n_outputs) as u64);
+            return Err(Error::NotFinite { array: SCORES, row, column, value: scores[at].widen_f64() });
+        }
+        Ok(scores)
+    }
+
+    fn scores(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
         let workers = self.config.workers;
         // Not the neighbourhoods of training.
         let seed = rng::derive(self.config.sampler.seed, Purpose::Evaluation.stream(0), 0);
@@ -54,5 +83,45 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     fn rows_of(&self, vertices: &[u32], all: &[D::Scalar]) -> Vec<D::Scalar> {
         let n = self.model.n_outputs();
         vertices.iter().flat_map(|&v| all[v as usize * n..(v as usize + 1) * n].iter().copied()).collect()
+    }
+}
+
+impl<D: Device> Trainer<D> {
+    /// The built-in model that [`save`](Trainer::save) wrote to `folder`, with the parameters of its best epoch, to
+    /// [`predict`](Trainer::predict) on a data set that need not be the one it was trained on: it needs neither labels
+    /// nor splits. `adjust` may change how predictions are made.
+    ///
+    /// Errors: the file cannot be read, is no checkpoint or is damaged; the data set has another number of feature columns
+    /// or relations than the model (without features: of vertices); the number of fanouts is not that of layers; and those
+    /// of the source of batches and the device.
+    pub fn to_predict(
+        device: D,
+        dataset: Arc<Dataset>,
+        folder: &Path,
+        adjust: impl FnOnce(&mut TrainConfig),
+    ) -> Result<Self> {
+        let opened = Opened::read(folder)?;
+        let mut config = opened.info.config.clone();
+        adjust(&mut config);
+        let fingerprint = Fingerprint::of(&dataset);
+        let dataset = config.transformed(dataset)?;
+        let fits = |name: &'static str, found: usize, of_model: usize| {
+            let expected = || format!("{of_model} in the data set, as the checkpoint's model has it");
+            if found == of_model { Ok(()) } else { Err(Error::invalid(name, found, expected())) }
+        };
+        let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
+        fits("n_features", dataset.features.dim().max(one_hot), config.model.n_features)?;
+        fits("n_relations", dataset.graph.n_relations(), config.model.n_relations)?;
+        if config.sampler.fanouts.0.len() != config.model.n_layers {
+            let expected = format!("one for each of the model's {} layers", config.model.n_layers);
+            return Err(Error::invalid("fanouts", &config.sampler.fanouts, expected));
+        }
+        let mut model = Stack::new(&device, &config.model, config.seed)?;
+        let values = opened.best_parameters(&device, &model)?;
+        let ids: Vec<_> = model.parameters().iter().map(|(id, _)| id).collect();
+        for (id, value) in ids.into_iter().zip(values) {
+            model.parameters_mut().set(id, value)?;
+        }
+        Trainer::unchecked(device, dataset, config, model, fingerprint)
     }
 }

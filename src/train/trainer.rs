@@ -1,13 +1,17 @@
 //! The training loop.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
+use super::checkpoint::ParallelInfo;
 use super::config::ParallelConfig;
 use super::evaluate::Evaluation;
+use super::fingerprint::Fingerprint;
 use super::loader::{Loader, telling_others};
 use super::metrics::argmax_rows;
 use super::pipeline::computing;
@@ -59,6 +63,24 @@ impl Stall {
     }
 }
 
+/// Where a run ends that is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopAt {
+    /// Before the next batch; what the epoch has done so far is lost unless the caller keeps the trainer.
+    Batch,
+    /// After the epoch and what the observer does with it.
+    Epoch,
+}
+
+/// How a run is asked to stop.
+#[derive(Debug)]
+struct Stop {
+    flag: Arc<AtomicBool>,
+    at: StopAt,
+    /// Whether a processing element has seen its flag; the same on all.
+    heard: bool,
+}
+
 /// Trains one model on one data set: the built-in [`Stack`], or any [`Model`].
 #[derive(Debug)]
 pub struct Trainer<D: Device, M = Stack<D>> {
@@ -74,6 +96,12 @@ pub struct Trainer<D: Device, M = Stack<D>> {
     pub(super) epoch: u64,
     pub(super) best: Option<Best<D>>,
     pub(super) stall: Stall,
+    /// Of the data set as it was given.
+    pub(super) fingerprint: Fingerprint,
+    pub(super) parallel: Option<ParallelInfo>,
+    /// Texts of the caller's own that go into checkpoints, and come back from them.
+    pub notes: BTreeMap<String, String>,
+    stop: Option<Stop>,
 }
 
 impl<D: Device> Trainer<D> {
@@ -82,9 +110,10 @@ impl<D: Device> Trainer<D> {
     /// Errors: the data set has no labels or no training vertices; numbers of features, classes, relations or fanouts
     /// do not fit it; and those of the source of batches and the device.
     pub fn new(device: D, dataset: Arc<Dataset>, mut config: TrainConfig) -> Result<Self> {
+        let fingerprint = Fingerprint::of(&dataset);
         let dataset = config.transformed(dataset)?;
         let model = config.built_in_model(&device, &dataset)?;
-        Trainer::over(device, dataset, config, model)
+        Trainer::over(device, dataset, config, model, fingerprint)
     }
 
     /// One of several trainers that train the same model together, one per processing element (PE) of `communicator`;
@@ -111,8 +140,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Errors: the fanouts do not fit the model, the data set has no training vertices, or those of the source of
     /// batches and the device.
     pub fn with_model(device: D, dataset: Arc<Dataset>, config: TrainConfig, model: M) -> Result<Self> {
+        let fingerprint = Fingerprint::of(&dataset);
         let dataset = config.transformed(dataset)?;
-        Trainer::over(device, dataset, config, model)
+        Trainer::over(device, dataset, config, model, fingerprint)
     }
 
     /// The same trainer with your own source. Validation gets other neighbourhoods from it by
@@ -123,8 +153,25 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         self
     }
 
-    fn over(device: D, dataset: Arc<Dataset>, config: TrainConfig, model: M) -> Result<Self> {
+    fn over(
+        device: D,
+        dataset: Arc<Dataset>,
+        config: TrainConfig,
+        model: M,
+        fingerprint: Fingerprint,
+    ) -> Result<Self> {
         config.check(&dataset, model.n_layers(), model.n_outputs())?;
+        Trainer::unchecked(device, dataset, config, model, fingerprint)
+    }
+
+    /// A trainer whose configuration was checked, as far as it will be used.
+    pub(super) fn unchecked(
+        device: D,
+        dataset: Arc<Dataset>,
+        config: TrainConfig,
+        model: M,
+        fingerprint: Fingerprint,
+    ) -> Result<Self> {
         let optimizer = Optimizer::new(&device, config.optimizer, model.parameters())?;
         let mut slicer = Slicer::new(device.host(), dataset, model.needs());
         if let Some(cache) = config.cache {
@@ -138,7 +185,42 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             };
         let group = Group::alone();
         let (epoch, best, stall) = (0, None, Stall::default());
-        Ok(Trainer { device, config, slicer, model, optimizer, source, group, epoch, best, stall })
+        let (parallel, notes, stop) = (None, BTreeMap::new(), None);
+        Ok(Trainer {
+            device,
+            config,
+            slicer,
+            model,
+            optimizer,
+            source,
+            group,
+            epoch,
+            best,
+            stall,
+            fingerprint,
+            parallel,
+            notes,
+            stop,
+        })
+    }
+
+    /// Makes [`fit`](Trainer::fit) and [`run_epoch`](Trainer::run_epoch) end with [`Error::Interrupted`] soon after `flag`
+    /// is set, by a signal's handler for instance. Of several processing elements, all end if one's flag is set.
+    pub fn stop_when(&mut self, flag: Arc<AtomicBool>, at: StopAt) {
+        self.stop = Some(Stop { flag, at, heard: false });
+    }
+
+    /// Whether this processing element is asked to stop: 0 or 1.
+    fn asked_to_stop(&self) -> u64 {
+        self.stop.as_ref().map_or(0, |stop| u64::from(stop.flag.load(Ordering::Relaxed)))
+    }
+
+    /// Takes note of how many processing elements are asked to stop. Errors if the run ends here.
+    fn hear_stop(&mut self, asked: u64, here: StopAt) -> Result<()> {
+        let epochs = self.epoch;
+        let Some(stop) = &mut self.stop else { return Ok(()) };
+        stop.heard |= asked > 0;
+        if stop.heard && stop.at == here { Err(Error::Interrupted { epochs }) } else { Ok(()) }
     }
 
     /// Makes this trainer, which is in the same state on all PEs, one of several, as [`parallel`](Trainer::parallel)
@@ -146,8 +228,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     ///
     /// Errors: the mode is serial, the partition cannot be made, data is on the device in cooperative mode, and those
     /// of communication.
-    pub fn join(self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
+    pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
+        let ParallelConfig { mode, partition } = parallel;
+        self.parallel = Some(ParallelInfo { mode, partition, pes: n_pes });
         let graph = &self.slicer.dataset().graph;
         let partition = match parallel.mode {
             Mode::Cooperative => {
@@ -208,6 +292,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         while self.epoch < self.config.epochs {
             let report = self.run_epoch(observer)?;
             observer.epoch_done(self, &report)?;
+            if self.epoch < self.config.epochs {
+                self.hear_stop(0, StopAt::Epoch)?;
+            }
             if self.config.patience.is_some_and(|patience| self.stall.epochs >= patience) {
                 break;
             }
@@ -250,12 +337,24 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let mut sums = Sums::new(self.epoch);
         self.run_batches(observer, &mut sums)?;
         let eval_start = Instant::now();
-        let val = self.evaluate(&self.dataset().val_idx)?;
+        let val = match self.evaluate(&self.dataset().val_idx) {
+            Err(Error::NotFinite { array: super::predict::SCORES, .. }) => {
+                return Err(Error::DivergedInValidation { epoch: self.epoch });
+            }
+            other => other?,
+        };
         let mut report = sums.report;
         let EpochReport { vertices, edges, input_vertices, cache_hits, cache_misses, .. } = report;
-        let counts = [vertices, edges, input_vertices, cache_hits, cache_misses];
-        [report.vertices, report.edges, report.input_vertices, report.cache_hits, report.cache_misses] =
-            self.group.sum(counts)?;
+        let counts = [vertices, edges, input_vertices, cache_hits, cache_misses, self.asked_to_stop()];
+        let asked;
+        [
+            report.vertices,
+            report.edges,
+            report.input_vertices,
+            report.cache_hits,
+            report.cache_misses,
+            asked,
+        ] = self.group.sum(counts)?;
         (report.exchanged_bytes, report.exchange_seconds) = self.group.take_exchanged()?;
         report.eval_seconds = eval_start.elapsed().as_secs_f64();
         report.seconds = start.elapsed().as_secs_f64();
@@ -266,6 +365,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             self.hear_of_validation(val);
         }
         self.epoch += 1;
+        if self.epoch < self.config.epochs {
+            self.hear_stop(asked, StopAt::Batch)?;
+        }
         Ok(report)
     }
 
@@ -309,8 +411,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Forward, backward and optimiser on one batch.
     fn step(&mut self, batch: &Batch<D>, index: u64, number: u64, sums: &mut Sums) -> Result<()> {
         let start = Instant::now();
+        let [n_labelled, asked] = self.group.sum([batch.n_labelled(), self.asked_to_stop()])?;
+        self.hear_stop(asked, StopAt::Batch)?;
         let (device, group) = (&self.device, &self.group);
-        let [n_labelled] = group.sum([batch.n_labelled()])?;
         let tape = group.tape(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
         let logits = self.model.forward(&tape, batch)?;
         let labels = device.upload(&batch.labels[..])?;
