@@ -7,7 +7,7 @@ use super::{Mode, Peers, sum_gradients};
 use crate::comm::{Communicator, Stage, Sum};
 use crate::device::{Device, Write};
 use crate::error::{Error, Result};
-use crate::tape::{BatchStatistics, Gradients, Tape};
+use crate::tape::{BatchStatistics, Gradients, ParameterId, Tape};
 use crate::tensor::Tensor;
 
 /// One PE's place among those that train one model; or a PE that trains alone, for which everything here costs nothing.
@@ -128,8 +128,8 @@ impl<D: Device> Group<D> {
     }
 
     /// The statistics that batch norms took, the same on all PEs. If each PE has its own batch, they are averaged over
-    /// PEs, so that running averages stay the same everywhere; if all share one batch, they are the same already.
-    /// Collective.
+    /// the PEs that have them, so that running averages stay the same everywhere: a batch norm over fewer than two rows
+    /// takes none. If all share one batch, they are the same already. Collective.
     ///
     /// Errors: those of communication.
     pub fn share_statistics(
@@ -140,17 +140,47 @@ impl<D: Device> Group<D> {
         let Some(members) = self.members.as_ref().filter(|members| members.mode == Mode::Independent) else {
             return Ok(statistics);
         };
-        let factor = 1.0 / self.size() as f64;
-        let average = |x: &Tensor<D>| -> Result<Tensor<D>> {
-            let sum = members.peers.all_reduce(device, Stage::Parameter, x)?;
-            let mut mean = Tensor::allocate(device, sum.rows(), sum.cols())?;
-            device.scale(factor, sum.view(), mean.make_mut(device)?.data, Write::Assign)?;
-            Ok(mean)
+        // What is to be averaged must not depend on what this PE has.
+        if self.sum([statistics.len() as u64])? == [0] {
+            return Ok(statistics);
+        }
+        let mut own = HashMap::new();
+        let mut names = Vec::new();
+        for x in statistics {
+            let [mean, variance] = x.running.map(|id| id.index() as u64);
+            let nth = names.iter().filter(|name: &&[u64; 4]| name[..2] == [mean, variance]).count() as u64;
+            let name = [mean, variance, nth, x.mean.cols() as u64];
+            names.push(name);
+            own.insert(name, x);
+        }
+        let (gathered, _) =
+            members.peers.communicator().all_gather_v(Stage::Parameter, names.as_flattened())?;
+        let (mut union, mut n_having) = (Vec::new(), HashMap::new());
+        for name in gathered.as_chunks::<4>().0 {
+            let n = n_having.entry(*name).or_insert(0u32);
+            if *n == 0 {
+                union.push(*name);
+            }
+            *n += 1;
+        }
+        let averaged = |name: [u64; 4]| {
+            let [mean, variance, _, dim] = name.map(|number| number as usize);
+            let average = |x: Option<&Tensor<D>>| -> Result<Tensor<D>> {
+                let x = x.map_or_else(|| Tensor::zeros(device, 1, dim), |x| Ok(x.clone()))?;
+                let sum = members.peers.all_reduce(device, Stage::Parameter, &x)?;
+                let mut mean = Tensor::allocate(device, sum.rows(), sum.cols())?;
+                let factor = 1.0 / f64::from(n_having[&name]);
+                device.scale(factor, sum.view(), mean.make_mut(device)?.data, Write::Assign)?;
+                Ok(mean)
+            };
+            let own = own.get(&name);
+            Ok(BatchStatistics {
+                running: [mean, variance].map(ParameterId::new),
+                mean: average(own.map(|x| &x.mean))?,
+                variance: average(own.map(|x| &x.variance))?,
+            })
         };
-        let averaged = |x: BatchStatistics<D>| {
-            Ok(BatchStatistics { mean: average(&x.mean)?, variance: average(&x.variance)?, ..x })
-        };
-        statistics.into_iter().map(averaged).collect()
+        union.into_iter().map(averaged).collect()
     }
 
     /// Each PE has `rows: [ids.len(), cols]` for the vertices `ids`. Returns `[vertices.len(), cols]`: the rows of all

@@ -36,3 +36,6 @@ pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use pipeline::Pipeline;
 pub use report::{EpochReport, Observer, Outcome};
 pub use trainer::{StopAt, Trainer};
+
+#[cfg(test)]
+mod tests;
