@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use super::data::DataArgs;
 use super::device::on_device;
-use super::{Global, output};
+use super::{Global, number, output};
 use cohop::Result;
 use cohop::data::npy::{self, Dtype};
 use cohop::device::Device;
 use cohop::sample::Fanouts;
-use cohop::train::{EvalMode, Evaluation, Trainer, argmax_rows};
+use cohop::train::{EvalMode, Evaluation, MAX_WORKERS, Trainer, argmax_rows};
 
 /// Predict with a checkpoint's best parameters
 ///
@@ -34,10 +34,10 @@ pub(super) struct InferArgs {
     #[arg(long, value_enum, default_value_t = Neighborhoods::Full)]
     eval: Neighborhoods,
     /// Fanouts of sampled neighbourhoods [default: those of training]
-    #[arg(long, value_name = "K,K,...")]
+    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true)]
     fanouts: Option<Fanouts>,
     /// Vertices per batch of sampled neighbourhoods
-    #[arg(long, default_value_t = 1024, value_name = "N")]
+    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = number::at_least_one())]
     batch_size: usize,
     /// Write class scores instead of classes
     #[arg(long)]
@@ -46,7 +46,7 @@ pub(super) struct InferArgs {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// How many batches to prepare at a time, ahead of the computation; 0: none ahead
-    #[arg(long, default_value_t = 2, value_name = "N")]
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = number::between(0, MAX_WORKERS as u64))]
     workers: usize,
 }
 

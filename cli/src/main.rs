@@ -10,6 +10,7 @@ mod generate;
 mod gradcheck;
 mod infer;
 mod info;
+mod number;
 mod output;
 mod plot;
 mod progress;
@@ -38,7 +39,7 @@ struct Cli {
 #[derive(Clone, Debug, Args)]
 struct Global {
     /// Number of compute threads (default: all cores)
-    #[arg(long, global = true, value_name = "N")]
+    #[arg(long, global = true, value_name = "N", value_parser = number::between(1, MAX_THREADS))]
     threads: Option<usize>,
     /// Where to compute: cpu, cuda, or cuda:1 for the second GPU
     #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
@@ -68,6 +69,12 @@ enum Command {
     Gradcheck(gradcheck::GradcheckArgs),
 }
 
+/// The most compute threads.
+const MAX_THREADS: u64 = 4096;
+
+/// The status of wrong usage, as clap has it.
+const WRONG_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     // Wrong usage ends the process here, with status 2.
     let cli = Cli::parse();
@@ -81,16 +88,18 @@ fn main() -> ExitCode {
         Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cohop: {error}");
-            ExitCode::FAILURE
+            match error {
+                Error::InvalidArgument { argument, .. } if argument.starts_with("--") => {
+                    ExitCode::from(WRONG_USAGE)
+                }
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
     if let Some(threads) = cli.global.threads {
-        if threads == 0 {
-            return Err(Error::invalid("--threads", 0, "at least 1"));
-        }
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build_global()

@@ -1,9 +1,11 @@
-//! `--plot FILE.svg` and `--plot FILE.png`: lines over a logarithmic axis.
+//! `--plot FILE.svg` and `--plot FILE.png`: lines over a logarithmic or a linear axis.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::ValueFormatter;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::register_font;
 
@@ -16,11 +18,21 @@ pub(super) struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// How the horizontal axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// By powers of 2.
+    Logarithmic,
+    /// Evenly.
+    Linear,
+}
+
 /// What to draw.
 pub(super) struct Plot {
     pub title: String,
     pub x_label: String,
     pub y_label: String,
+    pub x_scale: Scale,
     pub series: Vec<Series>,
     /// Height of a horizontal line, at which two sides are even.
     pub even: Option<f64>,
@@ -100,12 +112,27 @@ impl Plot {
         if top <= 0.0 {
             top = 1.0;
         }
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.title, (FAMILY, 20))
-            .margin(16)
-            .x_label_area_size(48)
-            .y_label_area_size(72)
-            .build_cartesian_2d((first..last * 1.0001).log_scale().base(2.0), 0.0..top * 1.06)?;
+        let mut builder = ChartBuilder::on(area);
+        builder.caption(&self.title, (FAMILY, 20)).margin(16).x_label_area_size(48).y_label_area_size(72);
+        let (x, y) = (first..last * 1.0001, 0.0..top * 1.06);
+        match self.x_scale {
+            Scale::Logarithmic => {
+                self.lines(builder.build_cartesian_2d(x.log_scale().base(2.0), y)?, (first, last))?;
+            }
+            Scale::Linear => self.lines(builder.build_cartesian_2d(x, y)?, (first, last))?,
+        }
+        area.present()
+    }
+
+    /// Draws axes, lines and legend.
+    fn lines<'a, B: DrawingBackend + 'a, X>(
+        &self,
+        mut chart: ChartContext<'a, B, Cartesian2d<X, RangedCoordf64>>,
+        (first, last): (f64, f64),
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>>
+    where
+        X: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
         chart
             .configure_mesh()
             .x_desc(&self.x_label)
@@ -135,7 +162,7 @@ impl Plot {
             .border_style(BLACK.mix(0.3))
             .label_font((FAMILY, 14))
             .draw()?;
-        area.present()
+        Ok(())
     }
 }
 
@@ -182,6 +209,7 @@ mod tests {
             title: "A title with κ".to_owned(),
             x_label: "x".to_owned(),
             y_label: "y".to_owned(),
+            x_scale: if points.len() == 1 { Scale::Linear } else { Scale::Logarithmic },
             series: vec![Series { name: "a <series>".to_owned(), points }],
             even: Some(1.0),
         }

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::plot::{Plot, Scale, Series};
+use super::train::Log;
 use super::{Global, output};
 use cohop::Result;
 use cohop::device::Device;
@@ -17,6 +19,10 @@ pub(super) struct Progress {
     quiet: bool,
     epochs: u64,
     checkpoint: Option<PathBuf>,
+    log: Option<Log>,
+    plot: Option<PathBuf>,
+    /// Training and validation loss, training and validation accuracy, by epoch from 1.
+    curves: [Vec<(f64, f64)>; 4],
     epoch_start: Instant,
 }
 
@@ -32,7 +38,41 @@ impl Progress {
             quiet: global.quiet,
             epochs,
             checkpoint,
+            log: None,
+            plot: None,
+            curves: Default::default(),
             epoch_start: Instant::now(),
+        }
+    }
+
+    /// Also writes a line per epoch, and draws curves at the end.
+    pub(super) fn with_files(mut self, log: Option<Log>, plot: Option<PathBuf>) -> Self {
+        (self.log, self.plot) = (log, plot);
+        self
+    }
+
+    /// Draws the curves, if asked to.
+    pub(super) fn plot(&self) -> Result<()> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        let names = ["training loss", "validation loss", "training accuracy", "validation accuracy"];
+        let series = names.into_iter().zip(&self.curves).filter(|(_, points)| !points.is_empty());
+        let plot = Plot {
+            title: "Training".to_owned(),
+            x_label: "epoch".to_owned(),
+            y_label: "loss, accuracy".to_owned(),
+            x_scale: Scale::Linear,
+            series: series
+                .map(|(name, points)| Series { name: name.to_owned(), points: points.clone() })
+                .collect(),
+            even: None,
+        };
+        plot.write(path)
+    }
+
+    fn remember(&mut self, report: &EpochReport) {
+        let values = [Some(report.loss), report.val_loss, Some(report.train_acc), report.val_acc];
+        for (curve, value) in self.curves.iter_mut().zip(values) {
+            curve.extend(value.map(|value| ((report.epoch + 1) as f64, value)));
         }
     }
 }
@@ -58,6 +98,13 @@ impl<D: Device> Observer<D> for Progress {
     }
 
     fn epoch_done(&mut self, trainer: &Trainer<D>, report: &EpochReport) -> Result<()> {
+        // Before the checkpoint: a resumed run drops lines of epochs that the checkpoint does not know of.
+        if let Some(log) = &mut self.log {
+            log.add(report)?;
+        }
+        if self.plot.is_some() {
+            self.remember(report);
+        }
         if let Some(folder) = &self.checkpoint {
             trainer.save(folder)?;
         }

@@ -195,16 +195,19 @@ impl fmt::Debug for ThreadTransport {
     }
 }
 
+/// The most PEs that are threads of one process.
+pub const MAX_PES: usize = 1024;
+
 /// A communicator for each of `n_pes` PEs, for threads that the caller starts: see [`run`].
 ///
-/// Errors: `n_pes` is 0.
+/// Errors: `n_pes` is 0 or above [`MAX_PES`].
 pub fn communicators(n_pes: usize) -> Result<Vec<Communicator>> {
     Ok(transports(n_pes)?.1.into_iter().map(|transport| Communicator::new(transport)).collect())
 }
 
 fn transports(n_pes: usize) -> Result<(Arc<Job>, Vec<Arc<ThreadTransport>>)> {
-    if n_pes == 0 {
-        return Err(Error::invalid("number of processing elements", n_pes, "at least 1"));
+    if n_pes == 0 || n_pes > MAX_PES {
+        return Err(Error::invalid("number of processing elements", n_pes, format!("1 to {MAX_PES}")));
     }
     let job = Job::new(n_pes);
     let group = Group::new(&job);
@@ -216,7 +219,7 @@ fn transports(n_pes: usize) -> Result<(Arc<Job>, Vec<Arc<ThreadTransport>>)> {
 /// If `body` fails or panics on a PE, or returns while others wait for it, the others' collectives fail. After `body`
 /// has returned, clones of its communicator, in its result or in other threads, are of no use.
 ///
-/// Errors: `n_pes` is 0; the error of the PE that failed first, a panic as [`Error::Communication`].
+/// Errors: `n_pes` is 0 or above [`MAX_PES`]; the error of the PE that failed first, a panic as [`Error::Communication`].
 ///
 /// ```
 /// use cohop::comm::threads;

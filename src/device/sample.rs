@@ -68,9 +68,38 @@ impl Method {
     /// Ten walks of three steps from each destination, with an even chance of a restart.
     pub const PINSAGE_WALK: Method = Method::Walk { walks: 10, length: 3, restart: 0.5 };
 
+    /// The most iterations of LABOR-i.
+    pub const MAX_ITERATIONS: u32 = 1000;
+    /// The most steps of all walks from one destination.
+    pub const MAX_STEPS: u64 = 1 << 20;
+
     /// LABOR with a Poisson number of edges, and other variates in each layer.
     pub const fn labor(iterations: LaborIterations) -> Self {
         Method::Labor { iterations, fixed_size: false, layer_dependent: false }
+    }
+
+    /// `Ok` if the method's parameters are possible, on any graph.
+    ///
+    /// Errors: LABOR takes more than [`MAX_ITERATIONS`](Method::MAX_ITERATIONS), a walk's `restart` is not in `0..=1`,
+    /// or a destination's walks have more than [`MAX_STEPS`](Method::MAX_STEPS) ([`TooLarge`](Error::TooLarge)).
+    pub fn check(self) -> Result<()> {
+        match self {
+            Method::Labor { iterations: LaborIterations::Fixed(n), .. } if n > Self::MAX_ITERATIONS => {
+                Err(Error::invalid("LABOR iterations", n, format!("at most {}", Self::MAX_ITERATIONS)))
+            }
+            Method::Walk { walks, length, restart } => {
+                let steps = u64::from(walks) * u64::from(length);
+                if steps > Self::MAX_STEPS {
+                    let limit = Self::MAX_STEPS;
+                    return Err(Error::TooLarge { what: "a vertex's visit list", count: steps, limit });
+                }
+                if !(0.0..=1.0).contains(&restart) {
+                    return Err(Error::invalid("restart", restart, "a probability between 0 and 1"));
+                }
+                Ok(())
+            }
+            Method::Full | Method::Neighbor { .. } | Method::Labor { .. } => Ok(()),
+        }
     }
 
     /// Whether the method samples edges of the graph, with ids and types. Walks end at vertices instead.
@@ -177,7 +206,7 @@ pub trait Sample: Storage {
     /// * the method needs edge weights and the graph has none;
     /// * the method is replacement, walks or weighted, and the minibatches are dependent;
     /// * the fanout is per relation, and the graph has no relations or the method does not support it;
-    /// * a walk's `restart` is not in `0..=1`, or a destination's walks have more than `u32::MAX` steps;
+    /// * the method's parameters are impossible ([`Method::check`]);
     /// * the block has more than `u32::MAX` edges, on a GPU edges and destinations ([`TooLarge`](Error::TooLarge));
     /// * the device fails.
     fn sample_block(
@@ -233,6 +262,7 @@ pub(crate) fn check_method(
     variates: &Variates,
 ) -> Result<()> {
     let method = spec.method;
+    method.check()?;
     if spec.per_relation {
         check_per_relation(has_edge_types, method)?;
     }
@@ -242,20 +272,7 @@ pub(crate) fn check_method(
         }
         Method::Neighbor { weighted: true, .. } => Some("weighted sampling"),
         Method::Neighbor { replace: true, .. } => Some("sampling with replacement"),
-        Method::Walk { walks, length, restart } => {
-            if walks.checked_mul(length).is_none() {
-                let steps = u64::from(walks) * u64::from(length);
-                return Err(Error::TooLarge {
-                    what: "a vertex's visit list",
-                    count: steps,
-                    limit: MAX_EDGES,
-                });
-            }
-            if !(0.0..=1.0).contains(&restart) {
-                return Err(Error::invalid("restart", restart, "a probability between 0 and 1"));
-            }
-            Some("random walks")
-        }
+        Method::Walk { .. } => Some("random walks"),
         Method::Full | Method::Neighbor { .. } | Method::Labor { .. } => None,
     };
     match independent_only {

@@ -118,14 +118,37 @@ fn yes() -> bool {
     true
 }
 
+/// The most columns of a hidden layer, with all its heads.
+pub const MAX_WIDTH: usize = 1 << 20;
+/// The most layers.
+pub const MAX_LAYERS: usize = 1000;
+
 /// The slope of LeakyReLU in attention layers, as in the GAT paper.
 const ATTENTION_SLOPE: f64 = 0.2;
 
 impl ModelConfig {
     /// `Ok` if a model can be made from these values.
     pub(super) fn check(&self) -> Result<()> {
-        if self.n_layers == 0 {
-            return Err(Error::invalid("n_layers", 0, "at least 1"));
+        if self.n_layers == 0 || self.n_layers > MAX_LAYERS {
+            return Err(Error::invalid("n_layers", self.n_layers, format!("1 to {MAX_LAYERS}")));
+        }
+        let parts = match self.decomposition {
+            Decomposition::Full => 0,
+            Decomposition::Basis(n) | Decomposition::BlockDiagonal(n) => n,
+        };
+        let sizes = [
+            ("hidden", self.hidden),
+            ("heads", self.heads),
+            ("output_heads", self.output_heads),
+            ("embedding", self.embedding),
+            ("number of bases or blocks", parts),
+        ];
+        if let Some((name, size)) = sizes.into_iter().find(|(_, size)| *size > MAX_WIDTH) {
+            return Err(Error::invalid(name, size, format!("at most {MAX_WIDTH}")));
+        }
+        if self.kind.attends() && self.hidden * self.heads > MAX_WIDTH {
+            let product = format!("{} of {} heads", self.hidden, self.heads);
+            return Err(Error::invalid("hidden", product, format!("at most {MAX_WIDTH} with all heads")));
         }
         check_probability("dropout", self.dropout)?;
         check_probability("input_dropout", self.input_dropout)?;

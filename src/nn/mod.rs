@@ -17,7 +17,7 @@ mod sage_ri;
 mod stack;
 pub(crate) mod tensor_file;
 
-pub use config::{ModelConfig, ModelKind};
+pub use config::{MAX_LAYERS, MAX_WIDTH, ModelConfig, ModelKind};
 pub use gat::{Gat, Gatv2, Heads};
 pub use gcn::Gcn;
 pub use gin::Gin;

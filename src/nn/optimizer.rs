@@ -34,6 +34,15 @@ pub enum OptimizerConfig {
     },
 }
 
+impl OptimizerConfig {
+    /// The learning rate.
+    pub fn lr(self) -> f64 {
+        match self {
+            OptimizerConfig::Adam { lr, .. } | OptimizerConfig::Sgd { lr, .. } => lr,
+        }
+    }
+}
+
 impl Default for OptimizerConfig {
     /// Adam with a learning rate of 0.01, without weight decay.
     fn default() -> Self {
@@ -54,7 +63,8 @@ pub struct Optimizer<D: Device> {
 impl<D: Device> Optimizer<D> {
     /// An optimiser for `parameters`, with zero state.
     ///
-    /// Errors: the learning rate or the weight decay is negative or not finite, or the device is out of memory.
+    /// Errors: the learning rate or the weight decay is negative or not finite, the momentum is not at least 0 and below
+    /// 1, or the device is out of memory.
     pub fn new(device: &D, config: OptimizerConfig, parameters: &Parameters<D>) -> Result<Self> {
         let (lr, decay) = match config {
             OptimizerConfig::Adam { lr, weight_decay, .. }
@@ -62,6 +72,9 @@ impl<D: Device> Optimizer<D> {
         };
         check_rate("lr", lr)?;
         check_rate("weight_decay", decay)?;
+        if let OptimizerConfig::Sgd { momentum, .. } = config {
+            super::stack::check_probability("momentum", momentum)?;
+        }
         let n_moments = match config {
             OptimizerConfig::Adam { .. } => 2,
             OptimizerConfig::Sgd { .. } => 1,
@@ -83,9 +96,7 @@ impl<D: Device> Optimizer<D> {
 
     /// The learning rate.
     pub fn lr(&self) -> f64 {
-        match self.config {
-            OptimizerConfig::Adam { lr, .. } | OptimizerConfig::Sgd { lr, .. } => lr,
-        }
+        self.config.lr()
     }
 
     /// Sets the learning rate of later steps.

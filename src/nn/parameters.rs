@@ -58,7 +58,7 @@ impl<D: Device> Parameters<D> {
     /// Adds a trainable `[rows, cols]` parameter, `layers.{layer}.{name}`. Its initial values are a function of the
     /// seed and of the number of parameters added before it.
     ///
-    /// Errors: the device fails or is out of memory. That the name is new is not checked.
+    /// Errors: the matrix does not fit in memory, or the device fails. That the name is new is not checked.
     pub fn add(
         &mut self,
         device: &D,
@@ -73,16 +73,24 @@ impl<D: Device> Parameters<D> {
             Initializer::Bounded { bound } => bound,
             Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
         };
+        let name = format!("layers.{layer}.{name}");
+        let n_bytes = rows as u128 * cols as u128 * size_of::<D::Scalar>() as u128;
+        let mut values: Vec<D::Scalar> = Vec::new();
+        if n_bytes > isize::MAX as u128 || values.try_reserve_exact(rows * cols).is_err() {
+            let expected = "a matrix that fits in memory";
+            let size = format!("a matrix of {rows} × {cols}, {n_bytes} bytes");
+            return Err(Error::invalid("a parameter", format!("{name}: {size}"), expected));
+        }
         let stream = rng::Purpose::Parameters.stream(self.entries.len() as u32);
-        let values: Vec<D::Scalar> = (0..(rows * cols) as u64)
+        let initial = (0..(rows * cols) as u64)
             .map(|i| match initializer {
                 Initializer::Constant(value) => value,
                 _ => bound * (2.0 * rng::uniform(self.seed, stream, i) - 1.0),
             })
-            .map(D::Scalar::from_f64)
-            .collect();
+            .map(D::Scalar::from_f64);
+        values.extend(initial);
         self.entries.push(Parameter {
-            name: format!("layers.{layer}.{name}"),
+            name,
             layer,
             trainable: true,
             value: Tensor::from_slice(device, rows, cols, &values)?,

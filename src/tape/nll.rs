@@ -1,7 +1,7 @@
 //! `loss = factor · Σ_i −log_softmax(logits[i])[label[i]]`; `dlogits = factor · dloss · (softmax − onehot)`.
 
 use super::{BackwardStep, Op, Tape, Var};
-use crate::device::Device;
+use crate::device::{Device, Write, check_same_shape};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -12,12 +12,30 @@ impl<D: Device> Tape<D> {
     /// Errors: `labels` does not have one element per row of `logits`, or one that is neither below `n_class` nor
     /// [`IGNORED`](crate::device::IGNORED).
     pub fn log_softmax_nll(&self, logits: Var, labels: D::Buffer<i32>, factor: f64) -> Result<Var> {
-        self.apply(LogSoftmaxNll { labels, factor }, &[logits])
+        self.apply(LogSoftmaxNll { labels, weights: None, factor }, &[logits])
+    }
+
+    /// The same with `weights: [n, 1]`, one for each row: `factor · Σ_i weights[i] nll_i`.
+    ///
+    /// Errors: those of [`log_softmax_nll`](Tape::log_softmax_nll), or `weights` does not have one row per row of
+    /// `logits` and one column.
+    pub fn weighted_log_softmax_nll(
+        &self,
+        logits: Var,
+        labels: D::Buffer<i32>,
+        weights: Tensor<D>,
+        factor: f64,
+    ) -> Result<Var> {
+        let required = [self.shape_of(logits)?[0], 1];
+        check_same_shape("weighted_log_softmax_nll", "weights", weights.shape(), "required", required)?;
+        self.apply(LogSoftmaxNll { labels, weights: Some(weights), factor }, &[logits])
     }
 }
 
 struct LogSoftmaxNll<D: Device> {
     labels: D::Buffer<i32>,
+    /// `[n, 1]`: how much each row counts.
+    weights: Option<Tensor<D>>,
     factor: f64,
 }
 
@@ -40,9 +58,9 @@ impl<D: Device> Op<D> for LogSoftmaxNll<D> {
             loss.make_mut(device)?.data,
         )?;
         let mut sum = Tensor::allocate(device, 1, 1)?;
-        device.dot(loss.view(), None, sum.make_mut(device)?.data)?;
+        device.dot(loss.view(), self.weights.as_ref().map(Tensor::view), sum.make_mut(device)?.data)?;
         let mut out = Tensor::allocate(device, 1, 1)?;
-        device.scale(self.factor, sum.view(), out.make_mut(device)?.data, crate::device::Write::Assign)?;
+        device.scale(self.factor, sum.view(), out.make_mut(device)?.data, Write::Assign)?;
         Ok((out, lse))
     }
 
@@ -62,6 +80,12 @@ impl<D: Device> Op<D> for LogSoftmaxNll<D> {
             step.gradient.view(),
             dlogits.make_mut(device)?,
         )?;
+        if let Some(weights) = &self.weights {
+            let mut weighted = Tensor::allocate(device, logits.rows(), logits.cols())?;
+            let out = weighted.make_mut(device)?;
+            device.scale_rows(weights.view(), dlogits.matrix(), out, Write::Assign)?;
+            dlogits = weighted;
+        }
         Ok(vec![Some(dlogits)])
     }
 }

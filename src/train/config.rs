@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Evaluation;
+use super::{ClassWeights, Evaluation, LrSchedule};
 use crate::batch::DataOnDevice;
 use crate::cache::Policy;
 use crate::coop::Mode;
 use crate::data::Dataset;
-use crate::device::Device;
+use crate::device::{Device, IGNORED};
 use crate::error::{Error, Result};
 use crate::graph::PartitionMethod;
 use crate::nn::{ModelConfig, OptimizerConfig, Stack};
 use crate::sample::SamplerConfig;
+
+/// The most batches that are prepared at a time.
+pub const MAX_WORKERS: usize = 1024;
 
 /// How validation and test predictions are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +80,15 @@ pub struct TrainConfig {
     pub inverse_relations: bool,
     /// The optimiser.
     pub optimizer: OptimizerConfig,
+    /// How its learning rate changes from epoch to epoch.
+    #[serde(default)]
+    pub lr_schedule: LrSchedule,
+    /// Gradients with a larger norm, over all parameters and processing elements, are scaled down to this norm.
+    #[serde(default)]
+    pub clip_norm: Option<f64>,
+    /// How much each class counts in the training loss.
+    #[serde(default)]
+    pub class_weights: ClassWeights,
     /// The sampler, with one fanout per layer.
     pub sampler: SamplerConfig,
     /// Seeds per minibatch. `None`: one batch of all training vertices; with [`Method::Full`](crate::device::Method) it
@@ -84,7 +96,10 @@ pub struct TrainConfig {
     pub batch_size: Option<usize>,
     /// The largest number of epochs.
     pub epochs: u64,
-    /// Stop after this many epochs in a row in which neither the validation metric nor the validation loss was at least
+    /// Validate after every epoch whose number, from 1, this divides. Only these can be the best epoch.
+    #[serde(default = "one")]
+    pub eval_every: u64,
+    /// Stop after this many validated epochs in a row in which neither the validation metric nor the validation loss was at least
     /// as good as its best so far.
     pub patience: Option<u64>,
     /// The seed of initial parameters, the order of seed vertices, dropout and the partition; neighbourhoods have the
@@ -138,6 +153,51 @@ impl TrainConfig {
         Stack::new(device, &self.model, self.seed)
     }
 
+    /// `Ok` if there is something to learn from. What is merely odd is a warning, if this processing
+    /// element `tells`.
+    pub(super) fn check_labels(&self, dataset: &Dataset, n_outputs: usize, tells: bool) -> Result<()> {
+        // The two smallest different labels.
+        let classes = |vertices: &[u32]| {
+            let labels =
+                vertices.iter().map(|&v| dataset.labels[v as usize]).filter(|&label| label != IGNORED);
+            let first = labels.clone().min()?;
+            Some((first, labels.filter(|&label| label != first).min()))
+        };
+        match classes(&dataset.train_idx) {
+            None => {
+                let expected = "a class for at least one of them";
+                return Err(Error::invalid("labels of the training vertices", "-1 everywhere", expected));
+            }
+            Some((class, None)) if n_outputs > 1 && tells => {
+                log::warn!("all labelled training vertices are of class {class}");
+            }
+            Some(_) => {}
+        }
+        let metric_is_auc = self.metric == Metric::Auc;
+        let unused = |why: &str| {
+            if self.patience.is_some() && tells {
+                log::warn!("{why}: patience has no effect");
+            }
+        };
+        match classes(&dataset.val_idx) {
+            None if dataset.val_idx.is_empty() => unused("there are no validation vertices"),
+            None if tells => {
+                log::warn!("no validation vertex has a label: no epoch is better than another");
+                unused("no validation vertex has a label");
+            }
+            Some((class, None)) if metric_is_auc => {
+                let expected = "validation vertices of both classes";
+                let found = format!("auc with validation vertices of class {class} only");
+                return Err(Error::invalid("metric", found, expected));
+            }
+            Some((class, None)) if n_outputs > 1 && tells => {
+                log::warn!("all labelled validation vertices are of class {class}");
+            }
+            None | Some(_) => {}
+        }
+        Ok(())
+    }
+
     /// `Ok` if the configuration fits the data set and a model with these numbers of layers and outputs.
     pub(super) fn check(&self, dataset: &Dataset, n_layers: usize, n_outputs: usize) -> Result<()> {
         if dataset.train_idx.is_empty() {
@@ -146,6 +206,17 @@ impl TrainConfig {
         if self.batch_size == Some(0) {
             return Err(Error::invalid("batch_size", 0, "at least 1"));
         }
+        if self.workers > MAX_WORKERS {
+            return Err(Error::invalid("workers", self.workers, format!("at most {MAX_WORKERS}")));
+        }
+        if self.eval_every == 0 {
+            return Err(Error::invalid("eval_every", 0, "at least 1"));
+        }
+        if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(Error::invalid("clip_norm", norm, "a positive number"));
+        }
+        self.lr_schedule.check()?;
+        self.sampler.method.check()?;
         if self.metric == Metric::Auc && n_outputs != 2 {
             let classes = format!("auc with a data set of {n_outputs} classes");
             return Err(Error::invalid("metric", classes, "two classes"));
@@ -159,6 +230,10 @@ impl TrainConfig {
         }
         Ok(())
     }
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// Takes a number that was left open from the data set; a given number must agree with the data set.
@@ -184,9 +259,13 @@ impl Default for TrainConfig {
             row_normalize: false,
             inverse_relations: false,
             optimizer: OptimizerConfig::default(),
+            lr_schedule: LrSchedule::Constant,
+            clip_norm: None,
+            class_weights: ClassWeights::Equal,
             sampler: SamplerConfig::default(),
             batch_size: Some(1024),
             epochs: 10,
+            eval_every: 1,
             patience: None,
             seed: 0,
             eval: EvalMode::Full,

@@ -15,7 +15,9 @@
 //! ```
 
 mod checkpoint;
+mod class_weights;
 mod config;
+mod digest;
 mod evaluate;
 mod fingerprint;
 mod loader;
@@ -24,10 +26,12 @@ mod metrics;
 mod pipeline;
 mod predict;
 mod report;
+mod schedule;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, ParallelInfo, read_info};
-pub use config::{CacheConfig, EvalMode, Metric, ParallelConfig, TrainConfig};
+pub use class_weights::ClassWeights;
+pub use config::{CacheConfig, EvalMode, MAX_WORKERS, Metric, ParallelConfig, TrainConfig};
 pub use evaluate::{Evaluation, infer_batches, infer_full};
 pub use fingerprint::Fingerprint;
 pub use loader::Loader;
@@ -35,6 +39,7 @@ pub use lock::CheckpointLock;
 pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
 pub use pipeline::Pipeline;
 pub use report::{EpochReport, Observer, Outcome};
+pub use schedule::LrSchedule;
 pub use trainer::{StopAt, Trainer};
 
 #[cfg(test)]

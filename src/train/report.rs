@@ -17,7 +17,9 @@ pub struct EpochReport {
     pub loss: f64,
     /// Training accuracy, measured during training, with dropout.
     pub train_acc: f64,
-    /// Validation accuracy after the epoch; `None` without validation vertices.
+    /// Learning rate.
+    pub lr: f64,
+    /// Validation accuracy after the epoch; `None` without validation vertices, or if no validation was due.
     pub val_acc: Option<f64>,
     /// Validation loss.
     pub val_loss: Option<f64>,

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::TrainConfig;
 use super::checkpoint::ParallelInfo;
 use super::config::ParallelConfig;
 use super::evaluate::Evaluation;
@@ -16,6 +15,8 @@ use super::loader::{Loader, telling_others};
 use super::metrics::argmax_rows;
 use super::pipeline::computing;
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
+use super::schedule::Plateau;
+use super::{LrSchedule, TrainConfig};
 use crate::batch::{
     Batch, BatchSource, Cooperative, DataOnDevice, DeviceSampling, HostSampling, Independent, Slicer,
     WholeGraph,
@@ -23,12 +24,13 @@ use crate::batch::{
 use crate::comm::Communicator;
 use crate::coop::{Group, Mode};
 use crate::data::Dataset;
-use crate::device::{Device, FeatureElement, Method};
+use crate::device::{Device, FeatureElement, Method, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::Partition;
 use crate::nn::{Model, Optimizer, Stack};
 use crate::rng::{self, Purpose};
 use crate::sample::Batches;
+use crate::tape::{Tape, Var};
 use crate::tensor::Tensor;
 
 /// The best epoch so far.
@@ -46,6 +48,9 @@ pub(super) struct Stall {
     epochs: u64,
     best_metric: Option<f64>,
     lowest_loss: Option<f64>,
+    /// For the learning rate.
+    #[serde(default)]
+    plateau: Plateau,
 }
 
 impl Stall {
@@ -102,6 +107,8 @@ pub struct Trainer<D: Device, M = Stack<D>> {
     /// Texts of the caller's own that go into checkpoints, and come back from them.
     pub notes: BTreeMap<String, String>,
     stop: Option<Stop>,
+    /// How much each class counts in the loss; `None`: equally.
+    class_weights: Option<Vec<f64>>,
 }
 
 impl<D: Device> Trainer<D> {
@@ -172,6 +179,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         model: M,
         fingerprint: Fingerprint,
     ) -> Result<Self> {
+        let class_weights = config.class_weights.by_class(&dataset, model.n_outputs())?;
         let optimizer = Optimizer::new(&device, config.optimizer, model.parameters())?;
         let mut slicer = Slicer::new(device.host(), dataset, model.needs());
         if let Some(cache) = config.cache {
@@ -201,6 +209,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             parallel,
             notes,
             stop,
+            class_weights,
         })
     }
 
@@ -226,10 +235,12 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Makes this trainer, which is in the same state on all PEs, one of several, as [`parallel`](Trainer::parallel)
     /// does. Collective.
     ///
-    /// Errors: the mode is serial, the partition cannot be made, data is on the device in cooperative mode, and those
+    /// Errors: configuration or data differ between PEs (on all of them), the mode is serial, the partition cannot be
+    /// made, data is on the device in cooperative mode, and those
     /// of communication.
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
+        self.compare(parallel, &communicator)?;
         let ParallelConfig { mode, partition } = parallel;
         self.parallel = Some(ParallelInfo { mode, partition, pes: n_pes });
         let graph = &self.slicer.dataset().graph;
@@ -286,16 +297,21 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Trains until the last epoch or until patience runs out, restores the best epoch's parameters, and tests with
     /// them.
     ///
-    /// Errors: those of [`run_epoch`](Trainer::run_epoch), of testing, and of the observer.
+    /// Errors: no training vertex has a label, the metric is the area under the ROC curve and all validation labels are
+    /// the same, those of [`run_epoch`](Trainer::run_epoch), of testing, and of the observer.
     pub fn fit(&mut self, observer: &mut impl Observer<D, M>) -> Result<Outcome> {
         let start = Instant::now();
+        if self.epoch < self.config.epochs {
+            self.config.check_labels(self.dataset(), self.model.n_outputs(), self.group.rank() == 0)?;
+        }
         while self.epoch < self.config.epochs {
             let report = self.run_epoch(observer)?;
             observer.epoch_done(self, &report)?;
             if self.epoch < self.config.epochs {
                 self.hear_stop(0, StopAt::Epoch)?;
             }
-            if self.config.patience.is_some_and(|patience| self.stall.epochs >= patience) {
+            let validated = self.epoch.is_multiple_of(self.config.eval_every);
+            if validated && self.config.patience.is_some_and(|patience| self.stall.epochs >= patience) {
                 break;
             }
         }
@@ -329,19 +345,24 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         Ok(())
     }
 
-    /// One pass over the training vertices, and a validation.
+    /// One pass over the training vertices, and a validation if it is due.
     ///
     /// Errors: [`Error::Diverged`] if a loss is not finite, and those of sampling, communication and the device.
     pub fn run_epoch(&mut self, observer: &mut impl Observer<D, M>) -> Result<EpochReport> {
         let start = Instant::now();
         let mut sums = Sums::new(self.epoch);
+        sums.report.lr = self.set_lr()?;
         self.run_batches(observer, &mut sums)?;
         let eval_start = Instant::now();
-        let val = match self.evaluate(&self.dataset().val_idx) {
-            Err(Error::NotFinite { array: super::predict::SCORES, .. }) => {
-                return Err(Error::DivergedInValidation { epoch: self.epoch });
+        let val = if (self.epoch + 1).is_multiple_of(self.config.eval_every) {
+            match self.evaluate(&self.dataset().val_idx) {
+                Err(Error::NotFinite { array: super::predict::SCORES, .. }) => {
+                    return Err(Error::DivergedInValidation { epoch: self.epoch });
+                }
+                other => other?,
             }
-            other => other?,
+        } else {
+            Evaluation::NONE
         };
         let mut report = sums.report;
         let EpochReport { vertices, edges, input_vertices, cache_hits, cache_misses, .. } = report;
@@ -364,11 +385,41 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             report.val_auc = (!val.auc.is_nan()).then_some(val.auc);
             self.hear_of_validation(val);
         }
+        let heard = if self.dataset().val_idx.is_empty() { Some(report.loss) } else { report.val_loss };
+        if let Some(loss) = heard {
+            self.stall.plateau.hear(self.config.lr_schedule, loss);
+        }
         self.epoch += 1;
         if self.epoch < self.config.epochs {
             self.hear_stop(asked, StopAt::Batch)?;
         }
         Ok(report)
+    }
+
+    /// Sets and returns the learning rate of the coming epoch.
+    fn set_lr(&mut self) -> Result<f64> {
+        let schedule = self.config.lr_schedule;
+        if schedule != LrSchedule::Constant {
+            let factor = schedule.factor(self.epoch, self.config.epochs, &self.stall.plateau);
+            self.optimizer.set_lr(self.config.optimizer.lr() * factor)?;
+        }
+        Ok(self.optimizer.lr())
+    }
+
+    /// The loss of a batch, with one factor for all processing elements.
+    fn loss(&self, tape: &Tape<D>, logits: Var, labels: &[i32], n_labelled: u64) -> Result<Var> {
+        let device = &self.device;
+        let uploaded = device.upload(labels)?;
+        let Some(weights) = &self.class_weights else {
+            return tape.log_softmax_nll(logits, uploaded, 1.0 / n_labelled.max(1) as f64);
+        };
+        let of_label = |&label: &i32| usize::try_from(label).ok().and_then(|label| weights.get(label));
+        let rows: Vec<f64> = labels.iter().map(|label| of_label(label).copied().unwrap_or(0.0)).collect();
+        let total = self.group.sum_loss(rows.iter().sum())?;
+        let rows: Vec<D::Scalar> = rows.into_iter().map(D::Scalar::from_f64).collect();
+        let rows = Tensor::from_slice(device, rows.len(), 1, &rows)?;
+        let factor = if total > 0.0 { 1.0 / total } else { 0.0 };
+        tape.weighted_log_softmax_nll(logits, uploaded, rows, factor)
     }
 
     /// Keeps the parameters if this epoch is the best so far.
@@ -416,8 +467,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let (device, group) = (&self.device, &self.group);
         let tape = group.tape(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
         let logits = self.model.forward(&tape, batch)?;
-        let labels = device.upload(&batch.labels[..])?;
-        let loss = tape.log_softmax_nll(logits, labels, 1.0 / n_labelled.max(1) as f64)?;
+        let loss = self.loss(&tape, logits, &batch.labels, n_labelled)?;
         let loss_value = group.sum_loss(tape.value(loss).item(device)?.widen_f64())?;
         let scores = tape.value(logits).to_vec(device)?;
         let predictions = argmax_rows(&scores, self.model.n_outputs());
@@ -430,7 +480,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let statistics = tape.take_statistics();
         let gradients = tape.backward(loss)?;
         let parameters = self.model.parameters_mut();
-        let gradients = group.sum_gradients(device, gradients)?;
+        let mut gradients = group.sum_gradients(device, gradients)?;
+        if let Some(norm) = self.config.clip_norm {
+            gradients.clip_norm(device, norm)?;
+        }
         let statistics = group.share_statistics(device, statistics)?;
         self.optimizer.step(device, parameters, &gradients)?;
         parameters.update_statistics(device, &statistics)?;

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::modes::Sampling;
 use super::{Bar, Common, json_lines};
-use crate::plot::{Plot, Series};
+use crate::plot::{Plot, Scale, Series};
 use crate::table::Table;
 use crate::{Global, output};
 use cohop::Result;
@@ -173,6 +173,7 @@ fn plot(data: &str, config: &ModesConfig, predictions: &[Vec<CostRow>]) -> Plot 
         title: format!("Predicted speedup of cooperation on {data}, batches of {}", config.batch_size),
         x_label: "processing elements P".to_owned(),
         y_label: "speedup over independent".to_owned(),
+        x_scale: Scale::Logarithmic,
         series: predictions.iter().map(series).collect(),
         even: Some(1.0),
     }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Bar, Common, json_lines};
 use crate::Global;
-use crate::plot::{Plot, Series};
+use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::train::SamplerName;
 use cohop::Result;
@@ -25,7 +25,7 @@ pub(super) struct KappaArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "neighbor,labor0")]
     samplers: Vec<SamplerName>,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(long, default_value = "10,10,10", value_name = "K,K,...")]
+    #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
     fanouts: Fanouts,
     /// How many consecutive minibatches depend on each other: numbers or inf
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,inf", value_name = "N,N,...")]
@@ -123,6 +123,7 @@ fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow]) -> Plot {
         ),
         x_label: format!("κ{note}"),
         y_label: "miss rate".to_owned(),
+        x_scale: Scale::Logarithmic,
         series,
         even: None,
     }

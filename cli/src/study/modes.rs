@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Bar, Common, json_lines};
 use crate::Global;
-use crate::plot::{Plot, Series};
+use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, bytes, count};
 use crate::train::SamplerName;
 use cohop::data::Dataset;
@@ -20,7 +20,7 @@ pub(super) struct Sampling {
     #[arg(long, value_enum, default_value_t = SamplerName::Labor0)]
     sampler: SamplerName,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(long, default_value = "10,10,10", value_name = "K,K,...")]
+    #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
     fanouts: Fanouts,
     /// Seeds of all processing elements together [default: 1024, or all training vertices if they are fewer]
     #[arg(long, value_name = "N")]
@@ -155,6 +155,7 @@ fn plot(data: &str, config: &ModesConfig, rows: &[ModesRow]) -> Plot {
         title: format!("Independent over cooperative on {data}, batches of {}", config.batch_size),
         x_label: "processing elements P".to_owned(),
         y_label: "ratio".to_owned(),
+        x_scale: Scale::Logarithmic,
         series: vec![
             series("vertices", |row| row.vertices_ratio),
             series("edges", |row| row.edges_ratio),

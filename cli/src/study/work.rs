@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Bar, Common, json_lines};
 use crate::Global;
-use crate::plot::{Plot, Series};
+use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::train::SamplerName;
 use cohop::Result;
@@ -24,7 +24,7 @@ pub(super) struct WorkArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "neighbor,labor0,labor,walk")]
     samplers: Vec<SamplerName>,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(long, default_value = "10,10,10", value_name = "K,K,...")]
+    #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
     fanouts: Fanouts,
     /// Seeds per batch [default: powers of two up to the number of training vertices, at most 65536]
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
@@ -79,6 +79,7 @@ fn plot(data: &str, config: &WorkConfig, rows: &[WorkRow]) -> Plot {
         title: format!("Work per seed on {data}, fanouts {}", config.fanouts),
         x_label: "batch size B".to_owned(),
         y_label: "W(B) / B".to_owned(),
+        x_scale: Scale::Logarithmic,
         series: config.samplers.iter().map(series).collect(),
         even: None,
     }

@@ -1,10 +1,12 @@
 //! `cohop train`
 
+mod log;
 mod options;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
+pub(super) use self::log::Log;
 use self::options::CommName;
 pub(super) use self::options::{SamplerName, TrainArgs};
 use super::device::on_device;
@@ -14,10 +16,11 @@ use cohop::comm::{Communicator, threads};
 use cohop::coop::Mode;
 use cohop::data::{Dataset, SbmData};
 use cohop::device::Device;
-use cohop::train::{Outcome, ParallelConfig, Trainer};
+use cohop::train::{LrSchedule, Outcome, ParallelConfig, Trainer};
 use cohop::{Error, Result};
 
 pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+    args.check()?;
     match args.parallel.comm {
         CommName::Nccl => run_nccl(global, args),
         CommName::Threads | CommName::Mpi => {
@@ -88,7 +91,7 @@ fn fit_together<D: Device<Scalar = f32>>(
     dataset: &Arc<Dataset>,
     parallel: ParallelConfig,
     communicator: Communicator,
-) -> Result<(usize, Outcome)> {
+) -> Result<(usize, Fitted)> {
     let rank = communicator.rank();
     let trainer = trainer(device, global, args, dataset)?.join(parallel, communicator)?;
     fit(trainer, global, args, rank == 0).map(|outcome| (rank, outcome))
@@ -99,7 +102,7 @@ fn report_first(
     global: &Global,
     args: &TrainArgs,
     dataset: &Dataset,
-    outcomes: &[(usize, Outcome)],
+    outcomes: &[(usize, Fitted)],
 ) -> Result<ExitCode> {
     if let Some((_, outcome)) = outcomes.iter().find(|(rank, _)| *rank == 0) {
         report(global, args, dataset, outcome)?;
@@ -130,14 +133,31 @@ fn trainer<D: Device<Scalar = f32>>(
 ) -> Result<Trainer<D>> {
     match &args.output.checkpoint {
         Some(folder) if args.output.resume => {
-            Trainer::resume(device.clone(), dataset.clone(), folder, |config| {
+            let mut epochs = None;
+            let trainer = Trainer::resume(device.clone(), dataset.clone(), folder, |config| {
+                epochs = Some(config.epochs);
                 config.epochs = args.optimization.epochs.unwrap_or(config.epochs);
                 config.patience = args.optimization.patience.or(config.patience);
                 config.workers = args.sampling.workers;
-            })
+            })?;
+            let config = trainer.config();
+            if config.lr_schedule == LrSchedule::Cosine && epochs != Some(config.epochs) {
+                let expected = format!(
+                    "the checkpoint's {}, by which its schedule of learning rates goes",
+                    epochs.unwrap_or_default()
+                );
+                return Err(Error::invalid("--epochs", config.epochs, expected));
+            }
+            Ok(trainer)
         }
         _ => Trainer::new(device.clone(), dataset.clone(), args.config(global.seed, dataset)),
     }
+}
+
+/// The outcome of a run.
+struct Fitted {
+    outcome: Outcome,
+    epochs_done: u64,
 }
 
 /// Trains; one processing element of all tells of it and writes checkpoints.
@@ -146,21 +166,36 @@ fn fit<D: Device<Scalar = f32>>(
     global: &Global,
     args: &TrainArgs,
     tells: bool,
-) -> Result<Outcome> {
+) -> Result<Fitted> {
     if !tells {
-        return trainer.fit(&mut ());
+        let outcome = trainer.fit(&mut ())?;
+        return Ok(Fitted { outcome, epochs_done: trainer.epochs_done() });
     }
-    let mut progress = Progress::new(global, trainer.config().epochs, args.output.checkpoint.clone());
-    trainer.fit(&mut progress)
+    if let (Some(folder), 0, 0) = (&args.output.checkpoint, trainer.config().epochs, trainer.epochs_done()) {
+        // There will be no epoch after which it is written.
+        trainer.save(folder)?;
+    }
+    let log = match &args.output.log {
+        Some(path) => Some(Log::open(path, args.output.resume, trainer.epochs_done())?),
+        None => None,
+    };
+    let (checkpoint, plot) = (args.output.checkpoint.clone(), args.output.plot.clone());
+    let mut progress = Progress::new(global, trainer.config().epochs, checkpoint).with_files(log, plot);
+    let outcome = trainer.fit(&mut progress)?;
+    progress.plot()?;
+    Ok(Fitted { outcome, epochs_done: trainer.epochs_done() })
 }
 
-fn report(global: &Global, args: &TrainArgs, dataset: &Dataset, outcome: &Outcome) -> Result<ExitCode> {
+fn report(global: &Global, args: &TrainArgs, dataset: &Dataset, fitted: &Fitted) -> Result<ExitCode> {
+    let outcome = &fitted.outcome;
     if global.json {
         output::json(outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let chosen = if outcome.best_val_acc.is_nan() {
-        format!("epoch {}, no validation vertices", outcome.best_epoch + 1)
+    let chosen = if fitted.epochs_done == 0 {
+        "no epoch of training".to_owned()
+    } else if outcome.best_val_acc.is_nan() {
+        format!("epoch {}, not validated", outcome.best_epoch + 1)
     } else {
         format!("best epoch {}, validation {:.4}", outcome.best_epoch + 1, outcome.best_val_acc)
     };

@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::data::DataArgs;
+use crate::{number, plot};
 use cohop::batch::DataOnDevice;
 use cohop::cache::Policy;
+use cohop::comm::threads::MAX_PES;
 use cohop::coop::Mode;
 use cohop::data::{Dataset, Features};
-use cohop::device::Method;
+use cohop::device::{LaborIterations, Method};
 use cohop::graph::PartitionMethod;
-use cohop::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
+use cohop::nn::{Decomposition, MAX_LAYERS, MAX_WIDTH, ModelConfig, ModelKind, OptimizerConfig};
 use cohop::rng::Kappa;
 use cohop::sample::{Fanouts, SamplerConfig};
-use cohop::train::{CacheConfig, EvalMode, Metric, TrainConfig};
+use cohop::train::{CacheConfig, ClassWeights, EvalMode, LrSchedule, MAX_WORKERS, Metric, TrainConfig};
+use cohop::{Error, Result};
 
 /// Train a node classifier
 ///
@@ -54,33 +57,33 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, default_value_t = ModelName::Sage)]
     pub model: ModelName,
     /// Number of layers
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = number::between(1, MAX_LAYERS as u64))]
     pub layers: usize,
     /// Width of the hidden layers, per head in attention models [default: 64; rgcn, gat, gatv2: 16; rgat: 8; on full
     /// neighbourhoods gcn: 16, gat, gatv2: 8]
-    #[arg(long)]
+    #[arg(long, value_parser = number::between(1, MAX_WIDTH as u64))]
     pub hidden: Option<usize>,
     /// Width of a learned linear map of the input before the first layer; for vertices without features a table of
     /// embeddings [default: none; rgcn, rgat on sparse features: that of --hidden]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::between(0, MAX_WIDTH as u64))]
     pub embedding: Option<usize>,
     /// Heads of the hidden layers of attention models [default: 4; gat, gatv2 on full neighbourhoods: 8; rgat: 2]
-    #[arg(long)]
+    #[arg(long, value_parser = number::between(1, MAX_WIDTH as u64))]
     pub heads: Option<usize>,
     /// Heads of the last layer of attention models, which are averaged
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number::between(1, MAX_WIDTH as u64))]
     pub output_heads: usize,
     /// Attention models: a vertex does not attend to itself, unless it has an edge to itself
     #[arg(long)]
     pub no_self_loops: bool,
     /// Relations' weights are combinations of so many shared bases
-    #[arg(long, value_name = "B", conflicts_with = "blocks")]
+    #[arg(long, value_name = "B", conflicts_with = "blocks", value_parser = number::between(1, MAX_WIDTH as u64))]
     pub bases: Option<usize>,
     /// R-GCN with bases: a vertex's own weight is no combination of the bases, as the paper has it, but a parameter
     #[arg(long)]
     pub own_root: bool,
     /// Relations' weights are block-diagonal with so many blocks
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = number::between(1, MAX_WIDTH as u64))]
     pub blocks: Option<usize>,
     /// Whether a graph with relations gets an inverse one for each
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
@@ -97,31 +100,52 @@ pub(crate) struct OptimizationArgs {
     /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000, of rgcn, rgat: 50]
     #[arg(long)]
     pub epochs: Option<u64>,
-    /// Stop after so many epochs in which validation reached neither its best accuracy nor its lowest loss [default:
+    /// Validate after every N epochs; the best epoch is one of these
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub eval_every: u64,
+    /// Stop after so many validated epochs in which validation reached neither its best accuracy nor its lowest loss [default:
     /// never; full-batch gat, gatv2: 100]
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<u64>,
     /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     pub batch_size: Option<usize>,
-    /// Learning rate of Adam [default: 0.01; gat, gatv2: 0.005]
-    #[arg(long)]
+    /// The optimiser
+    #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
+    pub optimizer: OptimizerName,
+    /// Momentum of sgd [default: 0]
+    #[arg(long, value_name = "M", value_parser = number::share, allow_negative_numbers = true)]
+    pub momentum: Option<f64>,
+    /// Learning rate [default: 0.01; gat, gatv2: 0.005; sgd: 0.1]
+    #[arg(long, value_parser = number::rate, allow_negative_numbers = true)]
     pub lr: Option<f64>,
-    /// Weight decay, added to the gradient (L2) [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
-    #[arg(long)]
+    /// How the learning rate changes: constant; step:EVERY:FACTOR, times FACTOR after each EVERY epochs; cosine, down to
+    /// 0 at the last epoch; or plateau:PATIENCE:FACTOR, times FACTOR when the validation loss has not fallen in PATIENCE
+    /// evaluated epochs
+    #[arg(long, default_value_t = LrSchedule::Constant, value_name = "SCHEDULE")]
+    pub lr_schedule: LrSchedule,
+    /// Scale gradients whose norm, over all parameters, is larger than this down to it
+    #[arg(long, value_name = "X", value_parser = number::positive, allow_negative_numbers = true)]
+    pub clip_norm: Option<f64>,
+    /// How much each class counts in the training loss: balanced, against its frequency among the training vertices, or
+    /// one number for each class [default: all the same]
+    #[arg(long, value_name = "balanced|W,W,...", allow_hyphen_values = true)]
+    pub class_weights: Option<ClassWeights>,
+    /// Weight decay, added to the gradient (L2), with adamw apart from it [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
+    #[arg(long, value_parser = number::rate, allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
     /// Which parameters decay [default: all; gcn, rgcn, rgat: first-layer]
     #[arg(long, value_enum)]
     pub decay: Option<DecayScope>,
     /// Dropout before each layer but the first; in sage-ri inside of each layer [default: 0.3; gcn: 0.5; sage-ri: 0.1;
     /// gat, gatv2 on full neighbourhoods: 0.6; rgcn, rgat: 0]
-    #[arg(long)]
+    #[arg(long, value_name = "P", value_parser = number::share, allow_negative_numbers = true)]
     pub dropout: Option<f64>,
     /// Dropout of the input [default: 0; gcn, sage-ri, and gat, gatv2 on full neighbourhoods: that of --dropout]
-    #[arg(long)]
+    #[arg(long, value_name = "P", value_parser = number::share, allow_negative_numbers = true)]
     pub input_dropout: Option<f64>,
     /// Dropout of attention [default: 0; gat, gatv2 on full neighbourhoods: 0.6]
-    #[arg(long)]
+    #[arg(long, value_name = "P", value_parser = number::share, allow_negative_numbers = true)]
     pub attention_dropout: Option<f64>,
     /// What chooses the best epoch
     #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
@@ -136,8 +160,23 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_enum, default_value_t = SamplerName::Neighbor)]
     pub sampler: SamplerName,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
-    #[arg(long, value_name = "K,K,...")]
+    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true)]
     pub fanouts: Option<Fanouts>,
+    /// Draw neighbours with replacement, with --sampler neighbor or weighted
+    #[arg(long)]
+    pub replace: bool,
+    /// Iterations of --sampler labor: a number, or converged [default: converged]
+    #[arg(long, value_name = "N|converged", value_parser = labor_iterations)]
+    pub labor_iterations: Option<LaborIterations>,
+    /// Walks from each vertex, with --sampler walk [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub walks: Option<u32>,
+    /// Steps of a walk [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub walk_length: Option<u32>,
+    /// Probability that a walk restarts before a step [default: 0.5]
+    #[arg(long, value_name = "P", value_parser = number::probability, allow_negative_numbers = true)]
+    pub walk_restart: Option<f64>,
     /// Fanouts are those of each relation of a vertex, instead of all its in-edges together
     #[arg(long)]
     pub per_relation: bool,
@@ -149,10 +188,10 @@ pub(crate) struct SamplingArgs {
     pub eval: Option<EvalName>,
     /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn. Results do not depend on
     /// it. In parallel modes and with a cache at most 1
-    #[arg(long, default_value_t = 2, value_name = "N")]
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = number::between(0, MAX_WORKERS as u64))]
     pub workers: usize,
     /// Keep so many feature rows in a cache, of each processing element
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::between(1, u64::from(u32::MAX)))]
     pub cache_rows: Option<usize>,
     /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
     #[arg(long, default_value = "lru", value_name = "POLICY")]
@@ -171,7 +210,7 @@ pub(crate) struct ParallelArgs {
     #[arg(long, default_value_t = Mode::Serial, value_name = "serial|independent|cooperative")]
     pub mode: Mode,
     /// Number of processing elements, with --comm threads or nccl [default: 2 in parallel modes]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = number::between(1, MAX_PES as u64))]
     pub pes: Option<usize>,
     /// What processing elements are
     #[arg(long, value_enum, default_value_t = CommName::Threads)]
@@ -188,6 +227,12 @@ pub(crate) struct OutputArgs {
     /// Write the state of the run to this folder after each epoch
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
+    /// Write a line per epoch to this CSV file; with --resume, append to it
+    #[arg(long, value_name = "FILE.csv")]
+    pub log: Option<PathBuf>,
+    /// Draw loss and accuracy of the epochs of this call (.svg or .png)
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Go on from the checkpoint, with its settings; --epochs, --patience and --workers may change
     #[arg(long, requires = "checkpoint")]
     pub resume: bool,
@@ -235,11 +280,13 @@ pub(crate) enum ModelName {
 pub(crate) enum SamplerName {
     /// A uniform subset of the in-edges, without replacement
     Neighbor,
+    /// In-edges with probabilities proportional to their weights, without replacement
+    Weighted,
     /// LABOR-0: one variate a source vertex
     Labor0,
-    /// LABOR-*: with optimised probabilities
+    /// LABOR-*: with optimised probabilities; LABOR-i with --labor-iterations
     Labor,
-    /// PinSAGE's random walks: 10 walks of 3 steps, restart probability 0.5
+    /// PinSAGE's random walks
     Walk,
     /// All in-edges
     Full,
@@ -249,12 +296,35 @@ impl SamplerName {
     pub(crate) fn method(self) -> Method {
         match self {
             SamplerName::Neighbor => Method::NEIGHBOR,
+            SamplerName::Weighted => Method::Neighbor { replace: false, weighted: true },
             SamplerName::Labor0 => Method::LABOR_0,
             SamplerName::Labor => Method::LABOR_STAR,
             SamplerName::Walk => Method::PINSAGE_WALK,
             SamplerName::Full => Method::Full,
         }
     }
+}
+
+/// `--labor-iterations`
+fn labor_iterations(text: &str) -> Result<LaborIterations, String> {
+    if text == "converged" {
+        return Ok(LaborIterations::Converged);
+    }
+    let most = Method::MAX_ITERATIONS;
+    let number = text.parse().ok().filter(|&n: &u32| n <= most);
+    number
+        .map(LaborIterations::Fixed)
+        .ok_or_else(|| format!("expected converged, or a number of at most {most}"))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OptimizerName {
+    /// Adam
+    Adam,
+    /// Adam with weight decay apart from the gradient
+    Adamw,
+    /// Stochastic gradient descent
+    Sgd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -282,8 +352,81 @@ pub(crate) enum EvalName {
 }
 
 impl TrainArgs {
+    /// `Ok` if the options go together: what can be told before the data is read. With `--resume` the run's settings
+    /// are those of the checkpoint.
+    pub fn check(&self) -> Result<()> {
+        let (optimization, sampling) = (&self.optimization, &self.sampling);
+        let refuse =
+            |option: &'static str, value: &str, expected: &str| Err(Error::invalid(option, value, expected));
+        if optimization.momentum.is_some() && optimization.optimizer != OptimizerName::Sgd {
+            return refuse("--momentum", "given", "none without --optimizer sgd");
+        }
+        if optimization.decay == Some(DecayScope::FirstLayer) && optimization.optimizer == OptimizerName::Sgd
+        {
+            return refuse("--decay", "first-layer", "all with --optimizer sgd");
+        }
+        if let Some(epochs) =
+            optimization.epochs.filter(|&epochs| epochs > 0 && epochs < optimization.eval_every)
+        {
+            let expected = format!("at most the {epochs} of --epochs");
+            return Err(Error::invalid("--eval-every", optimization.eval_every, expected));
+        }
+        let named = sampling.sampler;
+        if sampling.replace && !matches!(named, SamplerName::Neighbor | SamplerName::Weighted) {
+            return refuse("--replace", "given", "none without --sampler neighbor or weighted");
+        }
+        if sampling.labor_iterations.is_some() && named != SamplerName::Labor {
+            return refuse("--labor-iterations", "given", "none without --sampler labor");
+        }
+        let walk = [
+            ("--walks", sampling.walks.is_some()),
+            ("--walk-length", sampling.walk_length.is_some()),
+            ("--walk-restart", sampling.walk_restart.is_some()),
+        ];
+        if let Some((option, _)) = walk.into_iter().find(|(_, given)| *given && named != SamplerName::Walk) {
+            return refuse(option, "given", "none without --sampler walk");
+        }
+        if let Method::Walk { walks, length, .. } = self.method()
+            && u64::from(walks) * u64::from(length) > Method::MAX_STEPS
+        {
+            let expected = format!("at most {} steps of all walks from a vertex", Method::MAX_STEPS);
+            return Err(Error::invalid("--walks", format!("{walks} of {length} steps"), expected));
+        }
+        if let Some(fanouts) = &sampling.fanouts
+            && fanouts.0.len() != self.model.layers
+            && !self.output.resume
+        {
+            let expected = format!("one number for each of the {} layers", self.model.layers);
+            return Err(Error::invalid("--fanouts", fanouts, expected));
+        }
+        if let Some(path) = &self.output.log
+            && let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
+            && !folder.is_dir()
+        {
+            return Err(Error::invalid("--log", path.display(), "a file in a folder that exists"));
+        }
+        plot::check(self.output.plot.as_deref())
+    }
+
+    /// The sampler with its parameters.
+    fn method(&self) -> Method {
+        let sampling = &self.sampling;
+        match sampling.sampler.method() {
+            Method::Neighbor { weighted, .. } => Method::Neighbor { replace: sampling.replace, weighted },
+            Method::Labor { iterations, .. } => {
+                Method::labor(sampling.labor_iterations.unwrap_or(iterations))
+            }
+            Method::Walk { walks, length, restart } => Method::Walk {
+                walks: sampling.walks.unwrap_or(walks),
+                length: sampling.walk_length.unwrap_or(length),
+                restart: sampling.walk_restart.unwrap_or(restart),
+            },
+            Method::Full => Method::Full,
+        }
+    }
+
     fn sampler(&self, seed: u64) -> SamplerConfig {
-        let method = self.sampling.sampler.method();
+        let method = self.method();
         let default = if self.sampling.sampler == SamplerName::Full { usize::MAX } else { 10 };
         let fanouts =
             self.sampling.fanouts.clone().unwrap_or_else(|| Fanouts(vec![default; self.model.layers]));
@@ -343,6 +486,8 @@ impl TrainArgs {
             Some(scope) => scope == DecayScope::FirstLayer,
             None => gcn || relational,
         };
+        let default_decay = if gcn || citation_gat { 5e-4 } else { 0.0 };
+        let weight_decay = self.optimization.weight_decay.unwrap_or(default_decay);
         TrainConfig {
             row_normalize: self.model.row_normalize,
             inverse_relations: self.model.inverse_relations,
@@ -375,16 +520,23 @@ impl TrainArgs {
                 }),
                 self_loops: !self.model.no_self_loops,
             },
-            optimizer: OptimizerConfig::Adam {
-                lr: self.optimization.lr.unwrap_or(if attends { 0.005 } else { 0.01 }),
-                weight_decay: self.optimization.weight_decay.unwrap_or(if gcn || citation_gat {
-                    5e-4
-                } else {
-                    0.0
-                }),
-                decoupled: false,
-                first_layer_only,
+            optimizer: match self.optimization.optimizer {
+                OptimizerName::Sgd => OptimizerConfig::Sgd {
+                    lr: self.optimization.lr.unwrap_or(0.1),
+                    momentum: self.optimization.momentum.unwrap_or(0.0),
+                    weight_decay,
+                },
+                name => OptimizerConfig::Adam {
+                    lr: self.optimization.lr.unwrap_or(if attends { 0.005 } else { 0.01 }),
+                    weight_decay,
+                    decoupled: name == OptimizerName::Adamw,
+                    first_layer_only,
+                },
             },
+            lr_schedule: self.optimization.lr_schedule,
+            clip_norm: self.optimization.clip_norm,
+            class_weights: self.optimization.class_weights.clone().unwrap_or_default(),
+            eval_every: self.optimization.eval_every,
             sampler: self.sampler(seed),
             batch_size,
             epochs: self.optimization.epochs.unwrap_or(match batch_size {
