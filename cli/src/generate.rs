@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Global, output};
+use super::{Global, number, output};
 use cohop::Result;
 use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
 use cohop::graph::Rmat;
@@ -25,10 +25,10 @@ pub(super) struct GenerateArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Logarithm of the number of vertices: 2^SCALE, at most 2^31
-    #[arg(long, default_value_t = 15, value_name = "SCALE")]
+    #[arg(long, default_value_t = 15, value_name = "SCALE", value_parser = clap::value_parser!(u32).range(..=31))]
     scale: u32,
     /// Edges to draw per vertex, before adding reverse edges and merging parallel ones
-    #[arg(long, default_value_t = 16.0, value_name = "X")]
+    #[arg(long, default_value_t = 16.0, value_name = "X", value_parser = number::rate, allow_negative_numbers = true)]
     edge_factor: f64,
     /// Number of feature columns; 0 for no features
     #[arg(long, default_value_t = 64, value_name = "N")]
@@ -37,7 +37,7 @@ pub(super) struct GenerateArgs {
     #[arg(long, default_value_t = FeatureDtype::F32, value_name = "DTYPE")]
     feature_dtype: FeatureDtype,
     /// Number of classes
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = number::between(1, i32::MAX as u64))]
     classes: usize,
     /// Memory for sorting edges, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]

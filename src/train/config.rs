@@ -9,7 +9,7 @@ use crate::batch::DataOnDevice;
 use crate::cache::Policy;
 use crate::coop::Mode;
 use crate::data::Dataset;
-use crate::device::{Device, IGNORED};
+use crate::device::{Device, IGNORED, Method};
 use crate::error::{Error, Result};
 use crate::graph::PartitionMethod;
 use crate::nn::{ModelConfig, OptimizerConfig, Stack};
@@ -163,6 +163,14 @@ impl TrainConfig {
             let first = labels.clone().min()?;
             Some((first, labels.filter(|&label| label != first).min()))
         };
+        let weighted = Method::Neighbor { replace: false, weighted: true };
+        let samples_by_weight = self.sampler.method == weighted
+            || self.sampler.method == Method::Neighbor { replace: true, weighted: true };
+        if tells && dataset.graph.edge_weight().is_some() && !samples_by_weight {
+            log::warn!(
+                "the graph has edge weights, which only weighted sampling uses: no built-in layer does"
+            );
+        }
         match classes(&dataset.train_idx) {
             None => {
                 let expected = "a class for at least one of them";

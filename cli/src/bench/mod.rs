@@ -21,7 +21,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::device::on_device;
 use super::table::Table;
-use super::{Global, output};
+use super::{Global, number, output};
 use cohop::device::{Cpu, Device, Storage};
 use cohop::{Error, Result};
 use measure::{Protocol, measure};
@@ -53,22 +53,22 @@ pub(super) struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAME,NAME,...")]
     only: Vec<String>,
     /// Columns of the dense operand of spmm, and, up to 128, of sddmm
-    #[arg(long, value_delimiter = ',', default_value = "64,128,256", value_name = "N,N,...")]
+    #[arg(long, value_delimiter = ',', default_value = "64,128,256", value_name = "N,N,...", value_parser = number::at_least_one())]
     widths: Vec<usize>,
     /// Sample this many batches, from the first on [default: all; for a generated graph 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     batches: Option<usize>,
     /// Print the names of all benchmarks
     #[arg(long)]
     list: bool,
     /// Counted runs of each benchmark
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = number::at_least_one())]
     runs: usize,
     /// Warm-up runs of each benchmark
     #[arg(long, default_value_t = 1, value_name = "N")]
     warmup: usize,
     /// Stop a benchmark after this time, but not before three runs
-    #[arg(long, default_value_t = 60.0, value_name = "S")]
+    #[arg(long, default_value_t = 60.0, value_name = "S", value_parser = number::positive, allow_negative_numbers = true)]
     max_seconds: f64,
 }
 

@@ -1,9 +1,11 @@
 //! `cohop study cost`
 
 use clap::Args;
+use cohop::graph::MAX_PES;
 
 use super::modes::Sampling;
 use super::{Bar, Common, json_lines};
+use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::Table;
 use crate::{Global, output};
@@ -30,22 +32,22 @@ pub(super) struct CostArgs {
     )]
     machine: Vec<String>,
     /// Bandwidth of a processing element's memory, in GB/s [default: the machine's]
-    #[arg(long, value_name = "GB/s")]
+    #[arg(long, value_name = "GB/s", value_parser = number::positive, allow_negative_numbers = true)]
     gamma: Option<f64>,
     /// Bandwidth between processing elements in one direction, in GB/s [default: the machine's]
-    #[arg(long, value_name = "GB/s")]
+    #[arg(long, value_name = "GB/s", value_parser = number::positive, allow_negative_numbers = true)]
     alpha: Option<f64>,
     /// Bandwidth from storage, in GB/s [default: the machine's]
-    #[arg(long, value_name = "GB/s")]
+    #[arg(long, value_name = "GB/s", value_parser = number::positive, allow_negative_numbers = true)]
     beta: Option<f64>,
     /// Numbers of processing elements [default: powers of two up to the machine's number]
-    #[arg(long, value_delimiter = ',', value_name = "P,P,...")]
+    #[arg(long, value_delimiter = ',', value_name = "P,P,...", value_parser = number::between(1, MAX_PES as u64))]
     pes: Vec<usize>,
     /// Miss rate of the feature cache (see cohop study kappa)
-    #[arg(long, default_value_t = 1.0, value_name = "RHO")]
+    #[arg(long, default_value_t = 1.0, value_name = "RHO", value_parser = number::probability, allow_negative_numbers = true)]
     miss_rate: f64,
     /// Miss rate in cooperative mode [default: that of --miss-rate]
-    #[arg(long, value_name = "RHO")]
+    #[arg(long, value_name = "RHO", value_parser = number::probability, allow_negative_numbers = true)]
     cooperative_miss_rate: Option<f64>,
     /// Bytes of a feature row in storage [default: 4 per column]
     #[arg(long, value_name = "N")]

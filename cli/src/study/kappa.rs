@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::{Bar, Common, json_lines};
 use crate::Global;
+use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::train::SamplerName;
@@ -37,10 +38,10 @@ pub(super) struct KappaArgs {
     #[arg(long, default_value = "lru", value_name = "POLICY")]
     cache_policy: Policy,
     /// Seeds per minibatch [default: 1024, or all training vertices if they are fewer]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     batch_size: Option<usize>,
     /// Number of counted passes over the training vertices
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     passes: u64,
     /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show its validation accuracy
     #[arg(long, default_value_t = 0, value_name = "EPOCHS")]

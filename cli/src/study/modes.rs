@@ -1,9 +1,12 @@
 //! `cohop study modes`
 
 use clap::Args;
+use cohop::graph::MAX_PES;
+use cohop::nn::MAX_WIDTH;
 
 use super::{Bar, Common, json_lines};
 use crate::Global;
+use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, bytes, count};
 use crate::train::SamplerName;
@@ -23,10 +26,10 @@ pub(super) struct Sampling {
     #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
     fanouts: Fanouts,
     /// Seeds of all processing elements together [default: 1024, or all training vertices if they are fewer]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     batch_size: Option<usize>,
     /// Number of batches to average over
-    #[arg(long, default_value_t = 5, value_name = "N")]
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = number::at_least_one())]
     batches: usize,
     /// How vertices are assigned to owners in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD")]
@@ -35,7 +38,7 @@ pub(super) struct Sampling {
     #[arg(long, value_name = "N")]
     feature_width: Option<usize>,
     /// Columns of the hidden layers: one number for all, or one per layer
-    #[arg(long, value_delimiter = ',', default_value = "256", value_name = "N,N,...")]
+    #[arg(long, value_delimiter = ',', default_value = "256", value_name = "N,N,...", value_parser = number::between(1, MAX_WIDTH as u64))]
     hidden: Vec<usize>,
 }
 
@@ -88,7 +91,7 @@ pub(super) struct ModesArgs {
     #[command(flatten)]
     sampling: Sampling,
     /// Numbers of processing elements
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16", value_name = "P,P,...")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16", value_name = "P,P,...", value_parser = number::between(1, MAX_PES as u64))]
     pes: Vec<usize>,
 }
 

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::{Bar, Common, json_lines};
 use crate::Global;
+use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::train::SamplerName;
@@ -27,10 +28,10 @@ pub(super) struct WorkArgs {
     #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
     fanouts: Fanouts,
     /// Seeds per batch [default: powers of two up to the number of training vertices, at most 65536]
-    #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
+    #[arg(long, value_delimiter = ',', value_name = "N,N,...", value_parser = number::at_least_one())]
     batch_sizes: Vec<usize>,
     /// Batches of each size
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = number::at_least_one())]
     batches: usize,
 }
 

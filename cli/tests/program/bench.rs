@@ -47,10 +47,10 @@ fn works_are_chosen_by_parts_of_their_names() {
     let table = String::from_utf8(run("--only transpose").stdout).unwrap();
     assert!(table.contains("of copy") && table.contains("transpose"), "{table}");
 
-    fails(&run("--only nothing"), 1, "nothing");
-    fails(&cohop(folder.path(), "bench --runs 0"), 1, "--runs");
-    fails(&run("--widths 0"), 1, "--widths");
-    fails(&run("--batches 0"), 1, "--batches");
+    fails(&run("--only nothing"), 2, "nothing");
+    fails(&cohop(folder.path(), "bench --runs 0"), 2, "--runs");
+    fails(&run("--widths 0"), 2, "--widths");
+    fails(&run("--batches 0"), 2, "--batches");
     fails(&cohop(folder.path(), "bench --data nowhere"), 1, "nowhere");
 }
 

@@ -114,14 +114,107 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("train --data nowhere"), 1, "built-in data set");
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
     fails(&run("train --device cuda:99"), 1, "no CUDA device");
-    fails(&run("train --layers 3 --fanouts 5,5"), 1, "fanouts");
-    fails(&run("train --layers 0"), 1, "n_layers");
-    fails(&run("train --threads 0"), 1, "--threads");
+    fails(&run("train --sampler weighted"), 1, "weighted sampling");
+    fails(&run("train --class-weights 1,2"), 1, "class_weights");
     fails(&run("train --resume --checkpoint nothing"), 1, "nothing");
-    fails(&run("train --sampler sideways"), 2, "--sampler");
-    fails(&run("train --fanouts 5,x"), 2, "--fanouts");
-    fails(&run("train --kappa 0"), 2, "--kappa");
+    for usage in [
+        "--sampler sideways",
+        "--fanouts 5,x",
+        "--kappa 0",
+        "--fanouts 5,5 --layers 3",
+        "--layers 0",
+        "--layers 18446744073709551615",
+        "--threads 0",
+        "--threads 1000000",
+        "--workers 30000000",
+        "--hidden 1000000000",
+        "--hidden 9223372036854775807",
+        "--heads 9223372036854775807",
+        "--output-heads 0",
+        "--embedding 9223372036854775807",
+        "--bases 0",
+        "--blocks 9223372036854775807",
+        "--pes 18446744073709551615",
+        "--cache-rows 0",
+        "--batch-size 0",
+        "--lr nan",
+        "--lr -1",
+        "--weight-decay inf",
+        "--dropout 1",
+        "--input-dropout -0.1",
+        "--attention-dropout nan",
+        "--momentum 0.9",
+        "--momentum 1 --optimizer sgd",
+        "--decay first-layer --optimizer sgd",
+        "--lr-schedule step:0:0.5",
+        "--lr-schedule linear",
+        "--clip-norm 0",
+        "--class-weights 1,-1",
+        "--eval-every 0",
+        "--eval-every 4 --epochs 3",
+        "--replace --sampler labor0",
+        "--labor-iterations 3",
+        "--labor-iterations 1001 --sampler labor",
+        "--walks 3",
+        "--walk-length 4",
+        "--walk-restart 0.1",
+        "--walk-restart 1.1 --sampler walk",
+        "--walks 1000000 --walk-length 1000000 --sampler walk",
+        "--log nowhere/log.csv",
+        "--plot curves.gif",
+    ] {
+        let option = usage.split(' ').next().unwrap();
+        fails(&run(&format!("train {usage}")), 2, option);
+    }
+    fails(&run("generate --out g --edge-factor -1"), 2, "--edge-factor");
+    fails(&run("generate --out g --scale 40"), 2, "--scale");
+    fails(&run("bench --max-seconds nan"), 2, "--max-seconds");
+    fails(&run("infer --checkpoint c --out o --workers 30000000"), 2, "--workers");
     fails(&run("fly"), 2, "fly");
     std::fs::write(folder.path().join("broken.npz"), b"PK not a zip").unwrap();
     fails(&run("info --data broken.npz"), 1, "broken.npz");
+}
+
+#[test]
+fn options_of_training_do_what_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    // As the help tells.
+    assert_eq!(json_lines(&run("train --epochs 1 --hidden 4 --fanouts -1,-1 --json")).len(), 2);
+    // A batch norm over fewer than two rows on one of two processing elements.
+    let few = "train --mode independent --pes 2 --model gin --hidden 4 --batch-size 999 --epochs 1 --json";
+    assert_eq!(json_lines(&run(few)).len(), 2);
+    let text = String::from_utf8(run("train --epochs 0 --checkpoint none").stdout).unwrap();
+    assert!(text.contains("(no epoch of training)"), "{text}");
+    assert!(folder.path().join("none/checkpoint.safetensors").exists());
+
+    let options = "--hidden 4 --optimizer adamw --weight-decay 0.01 --clip-norm 1 --class-weights balanced \
+                   --eval-every 2 --sampler labor --labor-iterations 1 --json --log log.csv --plot curves.svg";
+    let whole = json_lines(&run(&format!("train --epochs 4 --lr-schedule step:1:0.5 {options}")));
+    let rates: Vec<f64> = whole[..4].iter().map(|line| line["lr"].as_f64().unwrap()).collect();
+    assert_eq!(rates, [0.01, 0.005, 0.0025, 0.00125]);
+    assert!(whole[0]["val_acc"].is_null() && whole[1]["val_acc"].is_f64());
+    let log = std::fs::read_to_string(folder.path().join("log.csv")).unwrap();
+    assert_eq!(log.lines().count(), 5, "{log}");
+    let svg = std::fs::read_to_string(folder.path().join("curves.svg")).unwrap();
+    assert!(svg.contains("validation accuracy"), "{svg}");
+
+    // Stopped and resumed: the same losses, and one log.
+    let options = format!("{options} --lr-schedule step:1:0.5 --checkpoint run");
+    json_lines(&run(&format!("train --epochs 2 {options}")));
+    let rest = json_lines(&run("train --epochs 4 --checkpoint run --resume --json --log log.csv"));
+    assert_eq!((&rest[1]["loss"], &rest[1]["val_loss"]), (&whole[3]["loss"], &whole[3]["val_loss"]));
+    let losses = |log: &str| -> Vec<String> {
+        log.lines().map(|line| line.split(',').take(6).collect::<Vec<_>>().join(",")).collect()
+    };
+    let resumed = std::fs::read_to_string(folder.path().join("log.csv")).unwrap();
+    assert_eq!(losses(&resumed), losses(&log));
+
+    json_lines(&run("train --epochs 1 --lr-schedule cosine --hidden 4 --checkpoint cosine --json"));
+    fails(&run("train --resume --checkpoint cosine --epochs 2"), 2, "--epochs");
+    for sampler in ["neighbor --replace", "walk --walks 3 --walk-length 2 --walk-restart 0.2"] {
+        let arguments =
+            format!("train --epochs 1 --hidden 4 --optimizer sgd --momentum 0.9 --sampler {sampler} --json");
+        assert_eq!(json_lines(&run(&arguments)).len(), 2);
+    }
 }
