@@ -56,7 +56,7 @@ impl Sampling {
             several if several.len() == n_hidden => several.to_vec(),
             several => {
                 let expected = format!("one, or {n_hidden}: one per layer except the last");
-                return Err(Error::invalid("number of --hidden", several.len(), expected));
+                return Err(Error::invalid("--hidden", format!("{} widths", several.len()), expected));
             }
         };
         let features = match dataset.features.dim() {
