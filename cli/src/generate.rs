@@ -25,10 +25,21 @@ pub(super) struct GenerateArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Logarithm of the number of vertices: 2^SCALE, at most 2^31
-    #[arg(long, default_value_t = 15, value_name = "SCALE", value_parser = clap::value_parser!(u32).range(..=31))]
+    #[arg(
+        long,
+        default_value_t = 15,
+        value_name = "SCALE",
+        value_parser = clap::value_parser!(u32).range(..=31)
+    )]
     scale: u32,
     /// Edges to draw per vertex, before adding reverse edges and merging parallel ones
-    #[arg(long, default_value_t = 16.0, value_name = "X", value_parser = number::rate, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        default_value_t = 16.0,
+        value_name = "X",
+        value_parser = number::rate,
+        allow_negative_numbers = true
+    )]
     edge_factor: f64,
     /// Number of feature columns; 0 for no features
     #[arg(long, default_value_t = 64, value_name = "N")]

@@ -46,7 +46,12 @@ pub(super) struct InferArgs {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// How many batches to prepare at a time, ahead of the computation; 0: none ahead
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = number::between(0, MAX_WORKERS as u64))]
+    #[arg(
+        long,
+        default_value_t = 2,
+        value_name = "N",
+        value_parser = number::between(0, MAX_WORKERS as u64)
+    )]
     workers: usize,
 }
 

@@ -219,7 +219,8 @@ fn transports(n_pes: usize) -> Result<(Arc<Job>, Vec<Arc<ThreadTransport>>)> {
 /// If `body` fails or panics on a PE, or returns while others wait for it, the others' collectives fail. After `body`
 /// has returned, clones of its communicator, in its result or in other threads, are of no use.
 ///
-/// Errors: `n_pes` is 0 or above [`MAX_PES`]; the error of the PE that failed first, a panic as [`Error::Communication`].
+/// Errors: `n_pes` is 0 or above [`MAX_PES`]; the error of the PE that failed first, a panic as
+/// [`Error::Communication`].
 ///
 /// ```
 /// use cohop::comm::threads;

@@ -63,8 +63,8 @@ pub struct Optimizer<D: Device> {
 impl<D: Device> Optimizer<D> {
     /// An optimiser for `parameters`, with zero state.
     ///
-    /// Errors: the learning rate or the weight decay is negative or not finite, the momentum is not at least 0 and below
-    /// 1, or the device is out of memory.
+    /// Errors: the learning rate or the weight decay is negative or not finite, the momentum is not at least 0 and
+    /// below 1, or the device is out of memory.
     pub fn new(device: &D, config: OptimizerConfig, parameters: &Parameters<D>) -> Result<Self> {
         let (lr, decay) = match config {
             OptimizerConfig::Adam { lr, weight_decay, .. }

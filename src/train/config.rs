@@ -99,8 +99,8 @@ pub struct TrainConfig {
     /// Validate after every epoch whose number, from 1, this divides. Only these can be the best epoch.
     #[serde(default = "one")]
     pub eval_every: u64,
-    /// Stop after this many validated epochs in a row in which neither the validation metric nor the validation loss was at least
-    /// as good as its best so far.
+    /// Stop after this many validated epochs in a row in which neither the validation metric nor the validation loss
+    /// was at least as good as its best so far.
     pub patience: Option<u64>,
     /// The seed of initial parameters, the order of seed vertices, dropout and the partition; neighbourhoods have the
     /// sampler's seed.

@@ -53,7 +53,13 @@ pub(super) struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAME,NAME,...")]
     only: Vec<String>,
     /// Columns of the dense operand of spmm, and, up to 128, of sddmm
-    #[arg(long, value_delimiter = ',', default_value = "64,128,256", value_name = "N,N,...", value_parser = number::at_least_one())]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "64,128,256",
+        value_name = "N,N,...",
+        value_parser = number::at_least_one()
+    )]
     widths: Vec<usize>,
     /// Sample this many batches, from the first on [default: all; for a generated graph 100]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
@@ -68,7 +74,13 @@ pub(super) struct BenchArgs {
     #[arg(long, default_value_t = 1, value_name = "N")]
     warmup: usize,
     /// Stop a benchmark after this time, but not before three runs
-    #[arg(long, default_value_t = 60.0, value_name = "S", value_parser = number::positive, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        default_value_t = 60.0,
+        value_name = "S",
+        value_parser = number::positive,
+        allow_negative_numbers = true
+    )]
     max_seconds: f64,
 }
 

@@ -41,10 +41,21 @@ pub(super) struct CostArgs {
     #[arg(long, value_name = "GB/s", value_parser = number::positive, allow_negative_numbers = true)]
     beta: Option<f64>,
     /// Numbers of processing elements [default: powers of two up to the machine's number]
-    #[arg(long, value_delimiter = ',', value_name = "P,P,...", value_parser = number::between(1, MAX_PES as u64))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "P,P,...",
+        value_parser = number::between(1, MAX_PES as u64)
+    )]
     pes: Vec<usize>,
     /// Miss rate of the feature cache (see cohop study kappa)
-    #[arg(long, default_value_t = 1.0, value_name = "RHO", value_parser = number::probability, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        value_name = "RHO",
+        value_parser = number::probability,
+        allow_negative_numbers = true
+    )]
     miss_rate: f64,
     /// Miss rate in cooperative mode [default: that of --miss-rate]
     #[arg(long, value_name = "RHO", value_parser = number::probability, allow_negative_numbers = true)]

@@ -38,7 +38,13 @@ pub(super) struct Sampling {
     #[arg(long, value_name = "N")]
     feature_width: Option<usize>,
     /// Columns of the hidden layers: one number for all, or one per layer
-    #[arg(long, value_delimiter = ',', default_value = "256", value_name = "N,N,...", value_parser = number::between(1, MAX_WIDTH as u64))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "256",
+        value_name = "N,N,...",
+        value_parser = number::between(1, MAX_WIDTH as u64)
+    )]
     hidden: Vec<usize>,
 }
 
@@ -91,7 +97,13 @@ pub(super) struct ModesArgs {
     #[command(flatten)]
     sampling: Sampling,
     /// Numbers of processing elements
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16", value_name = "P,P,...", value_parser = number::between(1, MAX_PES as u64))]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,2,4,8,16",
+        value_name = "P,P,...",
+        value_parser = number::between(1, MAX_PES as u64)
+    )]
     pes: Vec<usize>,
 }
 

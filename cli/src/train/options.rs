@@ -77,7 +77,12 @@ pub(crate) struct ModelArgs {
     #[arg(long)]
     pub no_self_loops: bool,
     /// Relations' weights are combinations of so many shared bases
-    #[arg(long, value_name = "B", conflicts_with = "blocks", value_parser = number::between(1, MAX_WIDTH as u64))]
+    #[arg(
+        long,
+        value_name = "B",
+        conflicts_with = "blocks",
+        value_parser = number::between(1, MAX_WIDTH as u64)
+    )]
     pub bases: Option<usize>,
     /// R-GCN with bases: a vertex's own weight is no combination of the bases, as the paper has it, but a parameter
     #[arg(long)]
@@ -103,8 +108,8 @@ pub(crate) struct OptimizationArgs {
     /// Validate after every N epochs; the best epoch is one of these
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub eval_every: u64,
-    /// Stop after so many validated epochs in which validation reached neither its best accuracy nor its lowest loss [default:
-    /// never; full-batch gat, gatv2: 100]
+    /// Stop after so many validated epochs in which validation reached neither its best accuracy nor its lowest loss
+    /// [default: never; full-batch gat, gatv2: 100]
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<u64>,
     /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
@@ -119,9 +124,9 @@ pub(crate) struct OptimizationArgs {
     /// Learning rate [default: 0.01; gat, gatv2: 0.005; sgd: 0.1]
     #[arg(long, value_parser = number::rate, allow_negative_numbers = true)]
     pub lr: Option<f64>,
-    /// How the learning rate changes: constant; step:EVERY:FACTOR, times FACTOR after each EVERY epochs; cosine, down to
-    /// 0 at the last epoch; or plateau:PATIENCE:FACTOR, times FACTOR when the validation loss has not fallen in PATIENCE
-    /// evaluated epochs
+    /// How the learning rate changes: constant; step:EVERY:FACTOR, times FACTOR after each EVERY epochs; cosine, down
+    /// to 0 at the last epoch; or plateau:PATIENCE:FACTOR, times FACTOR when the validation loss has not fallen in
+    /// PATIENCE evaluated epochs
     #[arg(long, default_value_t = LrSchedule::Constant, value_name = "SCHEDULE")]
     pub lr_schedule: LrSchedule,
     /// Scale gradients whose norm, over all parameters, is larger than this down to it
@@ -131,7 +136,8 @@ pub(crate) struct OptimizationArgs {
     /// one number for each class [default: all the same]
     #[arg(long, value_name = "balanced|W,W,...", allow_hyphen_values = true)]
     pub class_weights: Option<ClassWeights>,
-    /// Weight decay, added to the gradient (L2), with adamw apart from it [default: 0; gcn, and gat, gatv2 on full neighbourhoods: 5e-4]
+    /// Weight decay, added to the gradient (L2), with adamw apart from it [default: 0; gcn, and gat, gatv2 on full
+    /// neighbourhoods: 5e-4]
     #[arg(long, value_parser = number::rate, allow_negative_numbers = true)]
     pub weight_decay: Option<f64>,
     /// Which parameters decay [default: all; gcn, rgcn, rgat: first-layer]
@@ -188,7 +194,12 @@ pub(crate) struct SamplingArgs {
     pub eval: Option<EvalName>,
     /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn. Results do not depend on
     /// it. In parallel modes and with a cache at most 1
-    #[arg(long, default_value_t = 2, value_name = "N", value_parser = number::between(0, MAX_WORKERS as u64))]
+    #[arg(
+        long,
+        default_value_t = 2,
+        value_name = "N",
+        value_parser = number::between(0, MAX_WORKERS as u64)
+    )]
     pub workers: usize,
     /// Keep so many feature rows in a cache, of each processing element
     #[arg(long, value_name = "N", value_parser = number::between(1, u64::from(u32::MAX)))]
