@@ -1,3 +1,5 @@
+use approx::assert_abs_diff_eq;
+
 use super::*;
 use crate::testing::chi_square_deviation;
 
@@ -78,12 +80,12 @@ fn normal_numbers_have_the_moments_of_the_normal_distribution() {
     let x: Vec<f64> = (0..n).map(|counter| normal(8, STREAM, counter)).collect();
     let mean_of = |f: &dyn Fn(f64) -> f64| x.iter().map(|&v| f(v)).sum::<f64>() / n as f64;
     let unit = 6.0 / (n as f64).sqrt();
-    assert!(mean_of(&|v| v).abs() < unit);
-    assert!((mean_of(&|v| v * v) - 1.0).abs() < unit * 2f64.sqrt());
-    assert!((mean_of(&|v| v * v * v)).abs() < unit * 15f64.sqrt());
-    assert!((mean_of(&|v| v.powi(4)) - 3.0).abs() < unit * 96f64.sqrt());
+    assert_abs_diff_eq!(mean_of(&|v| v), 0.0, epsilon = unit);
+    assert_abs_diff_eq!(mean_of(&|v| v * v), 1.0, epsilon = unit * 2f64.sqrt());
+    assert_abs_diff_eq!(mean_of(&|v| v * v * v), 0.0, epsilon = unit * 15f64.sqrt());
+    assert_abs_diff_eq!(mean_of(&|v| v.powi(4)), 3.0, epsilon = unit * 96f64.sqrt());
     let neighbours = x.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>() / n as f64;
-    assert!(neighbours.abs() < unit);
+    assert_abs_diff_eq!(neighbours, 0.0, epsilon = unit);
 }
 
 /// Results of every version hang on these numbers: they must never change.

@@ -78,6 +78,8 @@ impl Variates {
 
 #[cfg(test)]
 mod tests {
+    use approx::{abs_diff_eq, assert_abs_diff_eq};
+
     use super::*;
     use crate::testing::kolmogorov_smirnov;
 
@@ -130,12 +132,18 @@ mod tests {
                 let lag = (second - first) as f64;
                 let expected = (std::f64::consts::FRAC_PI_2 * lag / steps as f64).cos();
                 let found = correlation(&at(first), &at(second), n);
-                assert!((found - expected).abs() < tolerance, "{first}, {second}: {found}, not {expected}");
+                assert!(
+                    abs_diff_eq!(found, expected, epsilon = tolerance),
+                    "{first}, {second}: {found}, not {expected}"
+                );
             }
         }
         for (first, second) in [(0, 16), (3, 19), (0, 8), (8, 16)] {
             let found = correlation(&at(first), &at(second), n);
-            assert!(found.abs() < tolerance, "windows of {first} and {second}: {found}");
+            assert!(
+                abs_diff_eq!(found, 0.0, epsilon = tolerance),
+                "windows of {first} and {second}: {found}"
+            );
         }
     }
 
@@ -145,7 +153,7 @@ mod tests {
         let at = |batch, kappa| Variates::new(1, batch, kappa);
         // 6 standard deviations: false alarm below 1e-8.
         let found = correlation(&at(0, Kappa::INDEPENDENT), &at(1, Kappa::INDEPENDENT), n);
-        assert!(found.abs() < 6.0 / (n as f64).sqrt(), "{found}");
+        assert_abs_diff_eq!(found, 0.0, epsilon = 6.0 / (n as f64).sqrt());
         assert_eq!(at(0, Kappa::Infinite), at(123_456, Kappa::Infinite));
         assert!(!at(3, Kappa::Infinite).is_dependent() && !at(3, Kappa::INDEPENDENT).is_dependent());
         assert!(at(0, kappa(4)).is_dependent() && at(1, kappa(4)).is_dependent());

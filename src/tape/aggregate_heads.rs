@@ -68,6 +68,8 @@ impl<D: Device> Op<D> for AggregateHeads<D> {
 
 #[cfg(test)]
 mod tests {
+    use approx::abs_diff_eq;
+
     use super::*;
     use crate::device::test_kernels::test_f64_devices;
     use crate::tape::gradcheck::random;
@@ -102,7 +104,7 @@ mod tests {
                     let terms = sources.iter().zip(&powers).map(|(&s, p)| p * v[s as usize * width + c]);
                     let expected = if sources.is_empty() { 0.0 } else { terms.sum::<f64>() / total };
                     let value = out[t * width + c];
-                    assert!((value - expected).abs() <= 1e-12, "{t}, {c}: {value}, {expected}");
+                    assert!(abs_diff_eq!(value, expected, epsilon = 1e-12), "{t}, {c}: {value}, {expected}");
                 }
             }
         }

@@ -67,8 +67,11 @@ impl<D: Device> Op<D> for ElementLossOp<D> {
 
 #[cfg(test)]
 mod tests {
+    use approx::assert_abs_diff_eq;
+
     use super::*;
     use crate::device::test_kernels::test_f64_devices;
+    use crate::testing::assert_close;
 
     test_f64_devices! { losses_are_their_closed_forms shapes_that_differ_are_errors }
 
@@ -91,12 +94,10 @@ mod tests {
             };
             let out = out.unwrap();
             let value = tape.value(out).item(device).unwrap();
-            assert!((value - 0.2 * loss).abs() <= 1e-12 * loss, "{value}, {loss}");
+            assert_abs_diff_eq!(value, 0.2 * loss, epsilon = 1e-12 * loss);
             let gradients = tape.backward(out).unwrap();
             let dx = gradients.of(x).unwrap().to_vec(device).unwrap();
-            for (dx, slope) in dx.iter().zip(slopes) {
-                assert!((dx - 0.2 * slope).abs() <= 1e-12 * slope.abs(), "{dx}, {slope}");
-            }
+            assert_close("dx", &dx, &slopes.map(|slope| 0.2 * slope), |i, _| 1e-12 * slopes[i].abs());
         }
     }
 

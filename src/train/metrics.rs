@@ -77,6 +77,8 @@ pub fn roc_auc(scores: &[f64], labels: &[i32]) -> Result<f64> {
 
 #[cfg(test)]
 mod tests {
+    use approx::assert_abs_diff_eq;
+
     use super::*;
 
     #[test]
@@ -86,7 +88,7 @@ mod tests {
         assert_eq!(accuracy(&[1, 1, 0], &[1, 0, -1]).unwrap(), 0.5);
         assert!(accuracy(&[1], &[-1]).unwrap().is_nan());
         let nll = mean_nll(&[0.0f64, 0.0, 1000.0, 0.0], 2, &[0, 0]).unwrap();
-        assert!((nll - 0.5 * 2f64.ln()).abs() < 1e-12, "{nll}");
+        assert_abs_diff_eq!(nll, 0.5 * 2f64.ln(), epsilon = 1e-12);
         assert!(accuracy(&[1], &[]).is_err());
     }
 
@@ -118,7 +120,7 @@ mod tests {
             let scores: Vec<f64> = (0..n).map(|i| draw(1, i, 1 + seed) as f64 - 3.0).collect();
             let labels: Vec<i32> = (0..n).map(|i| draw(2, i, 3) as i32 - 1).collect();
             let (found, expected) = (roc_auc(&scores, &labels).unwrap(), naive_auc(&scores, &labels));
-            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
+            assert_abs_diff_eq!(found, expected, epsilon = 1e-12);
         }
     }
 }

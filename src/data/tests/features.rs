@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use approx::abs_diff_eq;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -121,12 +122,12 @@ proptest! {
             // Rounded to nearest: half a unit in the last of 11 or 8 significant bits.
             let bits = match dtype { FeatureDtype::F32 => 24, FeatureDtype::F16 => 11, FeatureDtype::Bf16 => 8 };
             for (narrow, exact) in values(&b).iter().zip(values(&dense)) {
-                prop_assert!((narrow - exact).abs() <= exact * 0.5f32.powi(bits));
+                prop_assert!(abs_diff_eq!(*narrow, exact, epsilon = exact * 0.5f32.powi(bits)));
             }
         }
         for row in values(&dense.row_normalize().unwrap()).chunks(dim.max(1)) {
             let sum: f32 = row.iter().sum();
-            prop_assert!(sum == 0.0 || (sum - 1.0).abs() <= 1e-6, "{}", sum);
+            prop_assert!(sum == 0.0 || abs_diff_eq!(sum, 1.0, epsilon = 1e-6), "{}", sum);
         }
     }
 }

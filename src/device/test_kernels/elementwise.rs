@@ -1,5 +1,6 @@
 //! Maps over elements, rows and columns.
 
+use approx::{abs_diff_eq, assert_abs_diff_eq};
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Random, dims, for_cases, test_devices, to_f64, writes};
@@ -101,7 +102,7 @@ fn map_outside_of_the_domain<D: Elementwise>(device: &D) {
         device.map(function, x_on.view(), out.view_mut()).unwrap();
         for (out, x) in to_f64(&out.read()).into_iter().zip(x) {
             let expected = naive(x);
-            let is_right = (out - expected).abs() <= 1e-6 || out == expected;
+            let is_right = abs_diff_eq!(out, expected, epsilon = 1e-6) || out == expected;
             assert!(is_right || out.is_nan() && expected.is_nan(), "{function:?}({x}) is {out}");
         }
     }
@@ -287,7 +288,7 @@ fn dropout_rate<D: Elementwise>(device: &D) {
     let dropped = out.read().iter().filter(|v| v.widen_f64() == 0.0).count() as f64;
     let n = (rows * cols) as f64;
     // Five standard deviations.
-    assert!((dropped - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{dropped} of {n}");
+    assert_abs_diff_eq!(dropped, n * p, epsilon = 5.0 * (n * p * (1.0 - p)).sqrt());
 }
 
 fn wrong_lengths_are_errors<D: Elementwise>(device: &D) {

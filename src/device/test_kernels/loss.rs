@@ -1,5 +1,6 @@
 //! Log-softmax and negative log-likelihood, and losses of one element.
 
+use approx::{abs_diff_eq, assert_abs_diff_eq};
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Random, for_cases, test_devices, to_f64};
@@ -95,10 +96,10 @@ fn log_softmax_nll_of_extreme_logits<D: Loss>(device: &D) {
     device.log_softmax_nll(logits.matrix(5, 3), labels.view(), lse.view_mut(), loss.view_mut()).unwrap();
     let loss = to_f64(&loss.read());
     assert_eq!(loss[0], 0.0);
-    assert!((loss[1] - 3f64.ln()).abs() < 2e-3, "{loss:?}");
+    assert_abs_diff_eq!(loss[1], 3f64.ln(), epsilon = 2e-3);
     assert!(loss[2].is_nan(), "{loss:?}");
     assert_eq!(loss[3], 0.0);
-    assert!((loss[4] - 2f64.ln()).abs() < 1e-6, "{loss:?}");
+    assert_abs_diff_eq!(loss[4], 2f64.ln(), epsilon = 1e-6);
     let mut dlogits = Guarded::poisoned(device, 15);
     let one = Guarded::new(device, &[D::Scalar::from_f64(1.0)]);
     let matrix = dlogits.matrix_mut(5, 3);
@@ -211,8 +212,9 @@ fn element_losses_of_extreme_values<D: Loss>(device: &D) {
     let kind = ElementLoss::BinaryCrossEntropy;
     device.element_loss(kind, x.view(), target.view(), loss.view_mut()).unwrap();
     device.element_loss_backward(kind, x.view(), target.view(), 1.0, one.view(), dx.view_mut()).unwrap();
-    let agrees =
-        |a: f64, b: f64| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-6 * b.abs().max(1.0);
+    let agrees = |a: f64, b: f64| {
+        a == b || a.is_nan() && b.is_nan() || abs_diff_eq!(a, b, epsilon = 1e-6 * b.abs().max(1.0))
+    };
     for ((case, loss), dx) in cases.iter().zip(to_f64(&loss.read())).zip(to_f64(&dx.read())) {
         assert!(agrees(loss, case.2) && agrees(dx, case.3), "{case:?}: {loss}, {dx}");
     }

@@ -3,6 +3,7 @@
 //! The statistical tests use fixed draws; each says how unlikely its failure would be for a correct generator.
 
 use super::*;
+use crate::testing::assert_close;
 
 fn with_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
@@ -162,9 +163,7 @@ fn alias_tables_hold_the_weights() {
         mass[i] += share.min(1.0);
         mass[other as usize] += 1.0 - share.min(1.0);
     }
-    for (mass, weight) in mass.iter().zip(weights) {
-        assert!((mass / 6.0 - weight / 12.0).abs() < 1e-12, "{mass} for {weight}");
-    }
+    assert_close("shares", &mass.map(|mass| mass / 6.0), &weights.map(|weight| weight / 12.0), |_, _| 1e-12);
     assert_eq!(table.draw(0.0), 10);
     assert!((10..16).contains(&table.draw(1.0f64.next_down())));
 }

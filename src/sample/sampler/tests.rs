@@ -1,3 +1,5 @@
+use approx::assert_abs_diff_eq;
+
 use super::*;
 use crate::device::Cpu;
 use crate::rng::uniform;
@@ -109,7 +111,7 @@ fn degrees_are_those_of_the_whole_graph() {
     let sampler = sampler.with_degrees_of(graph.clone());
     let batch = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
     let (_, own) = batch.blocks[0].symmetric_weights().unwrap();
-    assert!((own[0] - 1.0 / 21.0).abs() < 1e-12);
+    assert_abs_diff_eq!(own[0], 1.0 / 21.0, epsilon = 1e-12);
 }
 
 /// A row's picks change little from batch to batch inside a window, and altogether between independent ones.

@@ -1,3 +1,5 @@
+use approx::assert_abs_diff_eq;
+
 use super::*;
 use crate::device::Cpu;
 
@@ -38,12 +40,12 @@ fn the_norm_is_over_all_parameters_and_clipping_brings_it_down() {
     let cpu = Host::new();
     let mut x = gradients(1.0, &[0, 2]);
     let expected = 2.0 * (1.0 + 4.0 + 9.0 + 16.0);
-    assert!((x.norm(&cpu).unwrap() - f64::sqrt(expected)).abs() <= 1e-12);
+    assert_abs_diff_eq!(x.norm(&cpu).unwrap(), f64::sqrt(expected), epsilon = 1e-12);
     let before = x.clip_norm(&cpu, 100.0).unwrap();
     assert_eq!(dense(&x, 0), [1.0, 2.0, 3.0, 4.0], "below the limit nothing changes");
     assert_eq!(x.clip_norm(&cpu, 1.5).unwrap(), before);
-    assert!((x.norm(&cpu).unwrap() - 1.5).abs() <= 1e-12);
-    assert!((dense(&x, 3)[5] - 4.0 * 1.5 / before).abs() <= 1e-12);
+    assert_abs_diff_eq!(x.norm(&cpu).unwrap(), 1.5, epsilon = 1e-12);
+    assert_abs_diff_eq!(dense(&x, 3)[5], 4.0 * 1.5 / before, epsilon = 1e-12);
     for max_norm in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(x.clip_norm(&cpu, max_norm).is_err());
     }

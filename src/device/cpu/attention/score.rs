@@ -177,6 +177,8 @@ impl<'a> Dropout<'a> {
 
 #[cfg(test)]
 mod tests {
+    use approx::abs_diff_eq;
+
     use super::*;
 
     #[test]
@@ -185,7 +187,7 @@ mod tests {
         for x in xs {
             let (exact, fast) = (f64::from(x).exp(), f64::from(exp_f32(x)));
             let limit = if x < -87.0 { exact } else { exact * 2.0 * f64::from(f32::EPSILON) };
-            assert!((fast - exact).abs() <= limit, "exp({x}) = {fast}, not {exact}");
+            assert!(abs_diff_eq!(fast, exact, epsilon = limit), "exp({x}) = {fast}, not {exact}");
         }
         assert_eq!(exp_f32(0.0), 1.0);
         assert_eq!(exp_f32(f32::NEG_INFINITY), 0.0);

@@ -7,6 +7,7 @@ use crate::device::{
     Attention, AttentionDropout, AttentionSpec, Csr, FeatureElement, GatGradients, GatSaved, Gatv2Operands,
     Matrix, MatrixMut, Scalar, Sddmm, Write,
 };
+use crate::testing::assert_close;
 use problem::{Problem, close, for_problems, leaky, leaky_slope, pattern};
 
 test_devices! {
@@ -366,7 +367,7 @@ fn nan_shows<D: Attention>(device: &D) {
         let out = run(gat);
         // Column 0 of source 2 is one, and its score is one in head 0.
         assert!(out[..4].iter().all(|v| v.is_nan()), "{out:?}");
-        assert!(out[4..].iter().all(|v| (v - 0.5).abs() < 1e-6), "{out:?}");
+        assert_close("out", &out[4..], &vec![0.5; out.len() - 4], |_, _| 1e-6);
     }
     let indptr = Guarded::new(device, &[0u32, 2, 4]);
     let x = Guarded::new(device, &[1.0, f64::NAN, 3.0, 3.0].map(D::Scalar::from_f64));
@@ -383,13 +384,11 @@ fn softmax_of_large_scores_and_of_parallel_edges<D: Attention>(device: &D) {
     let (x, mut out) = (Guarded::new(device, &x), output(device, 9));
     device.edge_softmax(indptr.view(), 1, x.view(), out.view_mut()).unwrap();
     let (low, high) = (1.0 / (1.0 + 1f64.exp()), 1.0 / (1.0 + (-1f64).exp()));
-    assert!((low - 0.2689).abs() < 5e-5 && (high - 0.7311).abs() < 5e-5);
+    assert_close("probabilities", &[low, high], &[0.2689, 0.7311], |_, _| 5e-5);
     let third = 1.0 / 3.0;
     let expected = [low, high, 0.5, 0.5, 0.5, 0.5, third, third, third];
     let tolerance = 4.0 * <D::Scalar as num_traits::Float>::epsilon().widen_f64();
-    for (out, expected) in out.read().iter().zip(expected) {
-        assert!((out.widen_f64() - expected).abs() <= tolerance, "{out:?} {expected}");
-    }
+    assert_close("out", &out.read(), &expected, |_, _| tolerance);
 }
 
 fn wrong_arguments_are_errors<D: Attention>(device: &D) {

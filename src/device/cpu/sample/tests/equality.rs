@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::*;
+use crate::testing::assert_close;
 
 /// Edge for edge; weights within rounding, since the naive forms add in another order.
 fn assert_same(found: &NaiveBlock, expected: &NaiveBlock, what: &str) {
@@ -13,10 +14,7 @@ fn assert_same(found: &NaiveBlock, expected: &NaiveBlock, what: &str) {
     match (&found.weight, &expected.weight) {
         (None, None) => {}
         (Some(found), Some(expected)) => {
-            assert_eq!(found.len(), expected.len(), "{what}");
-            for (a, b) in found.iter().zip(expected) {
-                assert!((a - b).abs() <= 1e-12, "{what}: {a} {b}");
-            }
+            assert_close(&format!("{what}: weight"), found, expected, |_, _| 1e-12);
         }
         _ => panic!("{what}: weights on one side only"),
     }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use approx::assert_abs_diff_eq;
+
 use super::*;
 use crate::testing::mean_deviation;
 
@@ -53,9 +55,9 @@ fn the_scale_solves_its_equation_and_equals_the_sorted_solution() {
             let scale = labor::scale(&row, &dense, f64::from(fanout));
             let sum: f64 = dense.iter().map(|pi| 1.0 / (scale * pi).min(1.0)).sum();
             let target = f64::from(degree).powi(2) / f64::from(fanout);
-            assert!((sum - target).abs() <= 1e-12 * target, "{sum} {target}");
+            assert_abs_diff_eq!(sum, target, epsilon = 1e-12 * target);
             let sorted = naive::labor_scale(&row, &pi, fanout as usize);
-            assert!((scale - sorted).abs() <= 1e-12 * sorted, "{scale} {sorted}");
+            assert_abs_diff_eq!(scale, sorted, epsilon = 1e-12 * sorted);
         }
     }
 }
@@ -79,7 +81,7 @@ fn rows_within_the_fanout_keep_everything_and_all_weights_sum_to_one() {
                     }
                     if !edges.is_empty() {
                         let sum: f64 = weight[edges].iter().sum();
-                        assert!((sum - 1.0).abs() <= 1e-12, "{sum}");
+                        assert_abs_diff_eq!(sum, 1.0, epsilon = 1e-12);
                     }
                 }
             }
@@ -143,8 +145,12 @@ fn estimates_are_unbiased() {
         let truth = edges.clone().map(x).sum::<f64>() / degree;
         for edge in edges.clone() {
             let p = probability[row][(edge - edges.start) as usize];
-            let error = kept_counts[edge as usize] as f64 - batches as f64 * p;
-            assert!(error.abs() <= 6.0 * (batches as f64 * p * (1.0 - p)).sqrt() + 1.0, "{error} at {p}");
+            let six_deviations = 6.0 * (batches as f64 * p * (1.0 - p)).sqrt();
+            assert_abs_diff_eq!(
+                kept_counts[edge as usize] as f64,
+                batches as f64 * p,
+                epsilon = six_deviations + 1.0
+            );
         }
         let [total, count, hajek] = &estimates[row];
         assert!(mean_deviation(total, truth) < 6.0);
@@ -153,7 +159,7 @@ fn estimates_are_unbiased() {
         let variance = 1.0 / fanout as f64 - 1.0 / degree;
         assert!(mean_deviation(&squares, variance) < 6.0, "{degree}");
         let mean = hajek.iter().sum::<f64>() / batches as f64;
-        assert!((mean - truth).abs() < 0.03, "{mean} {truth}");
+        assert_abs_diff_eq!(mean, truth, epsilon = 0.03);
     }
 }
 

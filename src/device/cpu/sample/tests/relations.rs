@@ -1,5 +1,6 @@
 //! Fanouts per relation.
 
+use approx::abs_diff_eq;
 use rayon::prelude::*;
 
 use super::*;
@@ -97,7 +98,7 @@ fn edges_of_a_relation_are_equally_likely() {
         let p = f64::min(1.0, 3.0 / degree);
         // 5.5 standard deviations: false alarm below 60 · 4e-8.
         let deviation = 5.5 * (n as f64 * p * (1.0 - p)).sqrt();
-        assert!((f64::from(count) - n as f64 * p).abs() <= deviation, "edge {e}: {count}");
+        assert!(abs_diff_eq!(f64::from(count), n as f64 * p, epsilon = deviation), "edge {e}: {count}");
     }
 }
 
