@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use approx::abs_diff_eq;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 use super::*;
+use crate::testing::Random;
 
 /// (destination, source, relation, weight), in the order of the graph.
 type Edge = (u32, u32, u16, f32);
@@ -168,7 +170,7 @@ proptest! {
         prop_assert_eq!(statistics.max, degrees.iter().copied().max().unwrap_or(0));
         prop_assert_eq!(statistics.without_in_edges, degrees.iter().filter(|d| **d == 0).count() as u64);
         let mean = parts.ends.len() as f64 / f64::from(parts.n_vertices.max(1));
-        prop_assert!((statistics.mean - mean).abs() < 1e-12);
+        prop_assert!(abs_diff_eq!(statistics.mean, mean, epsilon = 1e-12));
         for (class, &count) in statistics.histogram.iter().enumerate() {
             let inside = |d: &&u64| if class == 0 { **d == 0 } else { (1 << (class - 1)..1 << class).contains(*d) };
             prop_assert_eq!(count, degrees.iter().filter(inside).count() as u64);
@@ -183,12 +185,10 @@ proptest! {
 fn large_lists_sort_alike_for_any_number_of_threads() {
     // Enough items for several workers, with a giant row and many empty ones.
     let n = 5000u32;
-    let edges: Vec<(u32, u32)> = (0..300_000u32)
-        .map(|i| {
-            let x = i.wrapping_mul(2_654_435_761);
-            ((x >> 7) % n, if x.is_multiple_of(3) { 17 } else { (x >> 3) % (n / 2) })
-        })
-        .collect();
+    let mut random = Random(1);
+    let mut below = |limit: u32| random.index(limit as usize) as u32;
+    let edges: Vec<(u32, u32)> =
+        (0..300_000).map(|_| (below(n), if below(3) == 0 { 17 } else { below(n / 2) })).collect();
     let weights: Vec<f32> = (0..edges.len()).map(|e| e as f32).collect();
     let mut expected: Vec<Edge> = edges.iter().zip(&weights).map(|(e, &w)| (e.1, e.0, 0, w)).collect();
     expected.sort_by_key(|e| (e.0, e.1));
@@ -296,12 +296,9 @@ fn a_graph_uses_the_memory_that_it_is_given() {
 
 #[test]
 fn edges_are_found_by_their_ends_and_know_their_places_in_the_list() {
-    let (n, mut state) = (20u32, 1u32);
-    let mut below = |limit: u32| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) % limit
-    };
-    let edges: Vec<(u32, u32)> = (0..300).map(|_| (below(n), below(n))).collect();
+    let (n, mut random) = (20u32, Random(1));
+    let mut vertex = || random.index(n as usize) as u32;
+    let edges: Vec<(u32, u32)> = (0..300).map(|_| (vertex(), vertex())).collect();
     let weights: Vec<f32> = (0..300).map(|e| e as f32).collect();
     let builder = GraphBuilder::new(u64::from(n), &edges);
     let (graph, order) = builder.build_with_order().unwrap();

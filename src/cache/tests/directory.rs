@@ -8,6 +8,7 @@ use proptest::test_runner::{RngSeed, TestCaseError};
 use super::naive::naive;
 use super::*;
 use crate::error::Error;
+use crate::testing::Random;
 
 /// Runs `trace` on both, and follows the slots.
 fn compare(
@@ -84,16 +85,12 @@ proptest! {
 /// S3-FIFO with a small queue of more than one, and hash tables that grow long runs.
 #[test]
 fn policies_equal_the_naive_ones_at_greater_capacities() {
-    let mut word = 1u64;
-    let mut below = |limit: u64| {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (word >> 33) % limit
-    };
+    let mut random = Random(1);
     for capacity in [29, 100] {
         let trace: Vec<u32> = (0..4000)
             .map(|_| {
-                let hot = below(2) == 0;
-                (if hot { below(60) } else { below(300) }) as u32 * 13_634_817
+                let hot = random.index(2) == 0;
+                random.index(if hot { 60 } else { 300 }) as u32 * 13_634_817
             })
             .collect();
         for policy in Policy::ALL {
