@@ -10,20 +10,21 @@ use super::load::LoadOptions;
 use super::npy::{Dtype, NpyArray};
 use super::{Dataset, Split};
 use crate::array::Array;
-use crate::error::{Error, Result};
-use crate::graph::{Graph, GraphBuilder};
+use crate::error::{Error, Plain, Result, check_length, try_capacity, try_filled};
+use crate::graph::{Graph, GraphBuilder, sort_rows};
 
 /// `meta.json`: what the arrays do not say themselves. Everything is optional.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Meta {
     /// Name of the data set; else that of the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
     /// Number of classes; else one more than the largest label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "num_classes", skip_serializing_if = "Option::is_none")]
     pub(super) n_classes: Option<usize>,
     /// Number of relations; else one more than the largest relation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "num_relations", skip_serializing_if = "Option::is_none")]
     pub(super) n_relations: Option<usize>,
     /// Needed for `bf16`, which NumPy stores as `u2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,114 +44,161 @@ pub(super) trait Source {
     fn array(&mut self, name: &str) -> Result<Option<NpyArray>>;
 }
 
-/// Reads an array that may have several names: the first that exists.
-fn find(source: &mut impl Source, names: &[&str]) -> Result<Option<NpyArray>> {
-    for name in names {
-        if let Some(array) = source.array(name)? {
-            return Ok(Some(array));
+/// A source, and what had to be done with its arrays, for people to read.
+struct Arrays<'a, S> {
+    source: &'a mut S,
+    notes: Vec<String>,
+}
+
+impl<S: Source> Arrays<'_, S> {
+    /// Reads an array that may have several names: the first that exists.
+    fn find(&mut self, names: &[&str]) -> Result<Option<NpyArray>> {
+        for name in names {
+            if let Some(array) = self.source.array(name)? {
+                return Ok(Some(array));
+            }
+        }
+        Ok(None)
+    }
+
+    fn require(&mut self, names: &[&str], why: &str) -> Result<NpyArray> {
+        let missing = format!("has no array {}{why}", names.join(" or "));
+        self.find(names)?.ok_or_else(|| Error::format(self.source.path(), missing))
+    }
+
+    /// A vector; noted if it has none of the `native` types, and so is converted.
+    fn vector(&mut self, names: &[&str], native: &[Dtype]) -> Result<Option<NpyArray>> {
+        let Some(array) = self.find(names)? else { return Ok(None) };
+        array.vector()?;
+        self.converted(&array, native);
+        Ok(Some(array))
+    }
+
+    fn converted(&mut self, array: &NpyArray, native: &[Dtype]) {
+        if !native.contains(&array.dtype()) {
+            self.notes.push(format!(
+                "{} is converted from {} to {}",
+                array.name(),
+                array.dtype().name(),
+                native[0].name()
+            ));
         }
     }
-    Ok(None)
 }
 
-fn require(source: &mut impl Source, names: &[&str], why: &str) -> Result<NpyArray> {
-    let found = find(source, names)?;
-    found.ok_or_else(|| Error::format(source.path(), format!("has no array {}{why}", names.join(" or "))))
-}
+const OFFSETS: &[Dtype] = &[Dtype::U64, Dtype::I64];
+const IDS: &[Dtype] = &[Dtype::U32, Dtype::I32];
+const KINDS: &[Dtype] = &[Dtype::U16];
+const FLOATS: &[Dtype] = &[Dtype::F32];
+const MASKS: &[Dtype] = &[Dtype::U8, Dtype::Bool, Dtype::I8];
 
-/// The data set that the arrays of `source` describe; [`Dataset::new`] and [`Dataset::validate`] have passed it.
-pub(super) fn assemble(source: &mut impl Source, meta: Meta, options: &LoadOptions) -> Result<Dataset> {
-    let labels = match find(source, &["labels", "y"])? {
-        Some(array) => {
-            array.vector()?;
-            Some(array.labels()?)
-        }
+/// The data set that the arrays of `source` describe, which [`Dataset::new`] and [`Dataset::validate`] have passed; and
+/// what had to be converted.
+pub(super) fn assemble(
+    source: &mut impl Source,
+    meta: Meta,
+    options: &LoadOptions,
+) -> Result<(Dataset, Vec<String>)> {
+    let arrays = &mut Arrays { source, notes: Vec::new() };
+    let labels = match arrays.vector(&["labels", "y"], &[Dtype::I32])? {
+        Some(array) => Some((array.labels()?, array)),
         None => None,
     };
-    let graph = graph(source, &meta, options, labels.as_ref().map(|labels| labels.len()))?;
+    let graph = graph(arrays, &meta, options, labels.as_ref().map(|(labels, _)| labels.len()))?;
     let n = graph.n_vertices();
-    let features = features(source, &meta, n)?;
-    let labels: Array<i32> = labels.unwrap_or_else(|| vec![-1; n].into());
-    let n_classes = match (meta.n_classes, source.array("num_classes")?) {
-        (Some(n), _) => n,
-        (None, Some(array)) => array.scalar()? as usize,
-        // Validation reports labels below -1.
-        (None, None) => labels.iter().max().map_or(0, |&l| usize::try_from(i64::from(l) + 1).unwrap_or(0)),
+    let features = features(arrays, &meta, n)?;
+    let n_classes = match (meta.n_classes, arrays.find(&["num_classes", "n_classes"])?, &labels) {
+        (Some(n), ..) => n,
+        (None, Some(array), _) => size(array.scalar()?),
+        (None, None, None) => 0,
+        (None, None, Some((labels, array))) => count_classes(labels, array)?,
     };
-    let splits = splits(source, n)?;
-    let mut idx = |name: &str| -> Result<Option<Vec<u32>>> {
-        let Some(array) = source.array(name)? else { return Ok(None) };
-        array.vector()?;
-        Ok(Some(array.ids()?.to_vec()))
+    let labels: Array<i32> = match labels {
+        Some((labels, _)) => labels,
+        None => try_filled("labels", -1, n, format_args!("there are {n} vertices"))?.into(),
     };
-    let (train, val, test) = (idx("train_idx")?, idx("val_idx")?, idx("test_idx")?);
-    let split = match (train.is_some() || val.is_some() || test.is_some(), splits.first()) {
-        (false, Some(first)) => first.clone(),
-        _ => Split {
-            train: train.unwrap_or_default(),
-            val: val.unwrap_or_default(),
-            test: test.unwrap_or_default(),
-        },
-    };
-    let vertex_type = match find(source, &["vertex_type", "node_type"])? {
-        Some(array) => {
-            array.vector()?;
-            Some(array.kinds()?)
-        }
+    let (split, splits) = splits(arrays, n)?;
+    let vertex_type = match arrays.vector(&["vertex_type", "node_type"], KINDS)? {
+        Some(array) => Some(array.kinds()?),
         None => None,
     };
     let name = meta.name.unwrap_or_else(|| {
-        source
-            .path()
-            .file_stem()
-            .map_or_else(|| "data set".into(), |stem| stem.to_string_lossy().into_owned())
+        let stem = arrays.source.path().file_stem();
+        stem.map_or_else(|| "data set".into(), |stem| stem.to_string_lossy().into_owned())
     });
     let mut dataset = Dataset::new(name, graph, features, labels, n_classes, split)?;
     (dataset.splits, dataset.vertex_type) = (splits, vertex_type);
     dataset.validate()?;
-    Ok(dataset)
+    Ok((dataset, std::mem::take(&mut arrays.notes)))
 }
 
-fn graph(
-    source: &mut impl Source,
+/// A number of a file as one of memory; what is too large for it is too large for all that follows.
+fn size(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// One more than the largest label, unless one label alone makes most of the classes: then it is damaged.
+fn count_classes(labels: &[i32], array: &NpyArray) -> Result<usize> {
+    /// So many classes need no vertices.
+    const ALWAYS: usize = 1 << 10;
+    let Some((position, &largest)) = labels.iter().enumerate().max_by_key(|(_, label)| **label) else {
+        return Ok(0);
+    };
+    // Validation reports labels below -1.
+    let n_classes = usize::try_from(i64::from(largest) + 1).unwrap_or(0);
+    if n_classes > labels.len().max(ALWAYS) {
+        return Err(array.error(format!(
+            "entry {position} is {largest}, which would make {n_classes} classes for {} vertices: \
+             is it damaged? (If it is right, n_classes in meta.json or an array says so.)",
+            labels.len()
+        )));
+    }
+    Ok(n_classes)
+}
+
+fn graph<S: Source>(
+    arrays: &mut Arrays<'_, S>,
     meta: &Meta,
     options: &LoadOptions,
     n_labels: Option<usize>,
 ) -> Result<Graph> {
-    let edge_type = match source.array("edge_type")? {
-        Some(array) => {
-            array.vector()?;
-            Some(array.kinds()?)
-        }
+    let edge_type = match arrays.vector(&["edge_type"], KINDS)? {
+        Some(array) => Some(array.kinds()?),
         None => None,
     };
     let n_relations = match (meta.n_relations, &edge_type) {
         (Some(n), _) => n,
         (None, None) => 0,
-        (None, Some(types)) => match source.array("num_relations")? {
-            Some(array) => array.scalar()? as usize,
+        (None, Some(types)) => match arrays.find(&["num_relations", "n_relations"])? {
+            Some(array) => size(array.scalar()?),
             None => types.iter().max().map_or(0, |&r| usize::from(r) + 1),
         },
     };
-    let edge_weight = match source.array("edge_weight")? {
-        Some(array) => {
-            array.vector()?;
-            Some(array.floats()?)
-        }
+    let edge_weight = match arrays.vector(&["edge_weight"], FLOATS)? {
+        Some(array) => Some(array.floats()?),
         None => None,
     };
-    if let Some(array) = source.array("edges")? {
-        let count = require(source, &["num_nodes"], " (edges needs it)")?;
+    if let Some(array) = arrays.find(&["edges"])? {
+        let count = arrays.require(&["num_nodes"], " (edges needs it)")?;
         let n_vertices = count.scalar()?;
         // Check before allocating memory: the number may be damaged.
         if let Some(n_labels) = n_labels.filter(|&n| n as u64 != n_vertices) {
             return Err(count.error(format!("is {n_vertices}, but there are {n_labels} labels")));
         }
-        let [_, two] = array.matrix()?;
+        let [n_edges, two] = array.matrix()?;
         if two != 2 {
             return Err(array.error(format!("has {two} columns, expected 2: source, destination")));
         }
-        let edges: Vec<(u32, u32)> = array.ids()?.chunks_exact(2).map(|ends| (ends[0], ends[1])).collect();
+        let limit = (n_edges as u64).saturating_mul(16).max(MAX_UNLABELLED);
+        if n_labels.is_none() && n_vertices > limit {
+            return Err(count.error(format!(
+                "is {n_vertices}, for {n_edges} edges and no labels: without labels, expected at most {limit}"
+            )));
+        }
+        let ids = array.ids()?;
+        let mut edges: Vec<(u32, u32)> = try_capacity("edges", n_edges, format_args!("{n_edges} edges"))?;
+        edges.extend(ids.chunks_exact(2).map(|ends| (ends[0], ends[1])));
+        arrays.notes.push("edges are sorted into rows by destination".into());
         let mut builder = GraphBuilder::new(n_vertices, &edges);
         if let Some(types) = &edge_type {
             builder = builder.types(types, n_relations);
@@ -160,63 +208,111 @@ fn graph(
         }
         return builder.build();
     }
-    let indptr = require(source, &["indptr"], " (nor edges)")?;
-    let indices = require(source, &["indices"], "")?;
+    let indptr = arrays.require(&["indptr"], " (nor edges)")?;
+    let indices = arrays.require(&["indices"], "")?;
     indptr.vector()?;
     indices.vector()?;
-    let (indptr, indices) = (indptr.offsets()?, indices.ids()?);
+    arrays.converted(&indptr, OFFSETS);
+    arrays.converted(&indices, IDS);
+    let (offsets, sources) = (indptr.offsets()?, indices.ids_as_they_are()?);
+    let mut order = None;
     let mut graph = match options.trust_indices {
-        true => Graph::from_csr_trusted(indptr, indices)?,
-        false => Graph::from_csr(indptr, indices)?,
+        true => Graph::from_csr_trusted(offsets, sources)?,
+        false => match Graph::from_csr(offsets.clone(), sources.clone()) {
+            Ok(graph) => graph,
+            // Valid but for the order; SciPy and others do not promise one.
+            Err(Error::InvalidArgument { argument: "indices", .. }) => {
+                let n = offsets.len() as u64 - 1;
+                check_below("indices", &sources, n).map_err(|error| indices.with_sign(error))?;
+                let (sorted, places) = sort_rows(&offsets, &sources)?;
+                let note = "rows of indices do not ascend: they are sorted on loading";
+                log::warn!("{}: {note}", Plain(arrays.source.path().display()));
+                arrays.notes.push(note.into());
+                order = Some(places);
+                Graph::from_csr(offsets, sorted)?
+            }
+            Err(error) => return Err(indices.with_sign(error)),
+        },
     };
     if let Some(types) = edge_type {
-        graph = graph.with_edge_types(types, n_relations)?;
+        check_length("edge_type", types.len(), graph.indices().len())?;
+        graph = graph.with_edge_types(in_order(types, &order)?, n_relations)?;
     }
     if let Some(weights) = edge_weight {
-        graph = graph.with_edge_weights(weights)?;
+        check_length("edge_weight", weights.len(), graph.indices().len())?;
+        graph = graph.with_edge_weights(in_order(weights, &order)?)?;
     }
     Ok(graph)
 }
 
-fn features(source: &mut impl Source, meta: &Meta, n_vertices: usize) -> Result<Features> {
-    if let Some(array) = find(source, &["feat", "x"])? {
+/// Without labels, which would say how many there are: more vertices than this need edges.
+const MAX_UNLABELLED: u64 = 1 << 24;
+
+/// The elements in another order, if there is one.
+fn in_order<T: bytemuck::Pod>(elements: Array<T>, order: &Option<Vec<u64>>) -> Result<Array<T>> {
+    let Some(order) = order else { return Ok(elements) };
+    let mut out = try_capacity("elements in order", order.len(), format_args!("{} entries", order.len()))?;
+    out.extend(order.iter().map(|&place| elements[place as usize]));
+    Ok(out.into())
+}
+
+fn check_below(array: &'static str, entries: &[u32], limit: u64) -> Result<()> {
+    match entries.iter().position(|&entry| u64::from(entry) >= limit) {
+        None => Ok(()),
+        Some(position) => Err(Error::IndexOutOfRange {
+            array,
+            position: position as u64,
+            value: entries[position].into(),
+            limit,
+        }),
+    }
+}
+
+fn features<S: Source>(arrays: &mut Arrays<'_, S>, meta: &Meta, n_vertices: usize) -> Result<Features> {
+    if let Some(array) = arrays.find(&["feat", "x"])? {
         let [rows, dim] = array.matrix()?;
         let declared = meta.feature_dtype;
         let stored = match array.dtype() {
             Dtype::U16 if declared == Some(FeatureDtype::Bf16) => FeatureDtype::Bf16,
             Dtype::U16 => {
-                return Err(array
-                    .error("has dtype <u2: for bfloat16 meta.json must have \"feature_dtype\": \"bf16\""));
+                return Err(array.error(
+                    "has dtype <u2: for bfloat16 meta.json must have \"feature_dtype\": \"bf16\", numbers go as <i4 or <f4",
+                ));
             }
             Dtype::F16 => FeatureDtype::F16,
-            Dtype::F32 | Dtype::F64 => FeatureDtype::F32,
-            _ => return Err(array.wrong_dtype("<f4, <f2, <f8, or <u2 for bfloat16")),
+            _ => FeatureDtype::F32,
         };
         if let Some(declared) = declared.filter(|&d| d != stored) {
             return Err(array.error(format!("is {stored}, but meta.json says {declared}")));
         }
         return Ok(match stored {
-            FeatureDtype::F32 => Features::F32(Dense::new(array.floats()?, rows, dim)?),
+            FeatureDtype::F32 => {
+                arrays.converted(&array, FLOATS);
+                Features::F32(Dense::new(array.floats()?, rows, dim)?)
+            }
             FeatureDtype::F16 => Features::F16(Dense::new(array.as_stored::<half::f16>()?, rows, dim)?),
             FeatureDtype::Bf16 => Features::Bf16(Dense::new(array.as_stored::<bf16>()?, rows, dim)?),
         });
     }
-    let Some(indptr) = find(source, &["feat_indptr", "x_indptr"])? else { return Ok(Features::None) };
+    let Some(indptr) = arrays.vector(&["feat_indptr", "x_indptr"], OFFSETS)? else {
+        return Ok(Features::None);
+    };
     let why = " (sparse features need it)";
-    let indices = require(source, &["feat_indices", "x_indices"], why)?;
-    let values = require(source, &["feat_data", "x_data"], why)?;
-    for array in [&indptr, &indices, &values] {
+    let indices = arrays.require(&["feat_indices", "x_indices"], why)?;
+    let values = arrays.require(&["feat_data", "x_data"], why)?;
+    for (array, native) in [(&indices, IDS), (&values, FLOATS)] {
         array.vector()?;
+        arrays.converted(array, native);
     }
-    let (rows, dim) = match (meta.feature_dim, find(source, &["feat_shape", "x_shape"])?) {
+    let (rows, dim) = match (meta.feature_dim, arrays.find(&["feat_shape", "x_shape"])?) {
         (_, Some(array)) => match array.offsets()?[..] {
-            [rows, dim] => (rows as usize, dim as usize),
+            [rows, dim] => (size(rows), size(dim)),
             _ => return Err(array.error("must hold two numbers: rows, columns")),
         },
         (Some(dim), None) => (n_vertices, dim),
         (None, None) => {
             let missing = "has sparse features but no array x_shape, nor feature_dim in meta.json";
-            return Err(Error::format(source.path(), missing));
+            return Err(Error::format(arrays.source.path(), missing));
         }
     };
     if indptr.vector()? != rows.saturating_add(1) {
@@ -224,28 +320,122 @@ fn features(source: &mut impl Source, meta: &Meta, n_vertices: usize) -> Result<
             indptr.error(format!("has {} entries, {rows} rows need one more than that", indptr.vector()?))
         );
     }
-    Ok(Features::Sparse(SparseFeatures::new(indptr.offsets()?, indices.ids()?, values.floats()?, dim)?))
+    let (offsets, columns, values) = (indptr.offsets()?, indices.ids()?, values.floats()?);
+    match SparseFeatures::new(offsets.clone(), columns.clone(), values.clone(), dim) {
+        Ok(sparse) => Ok(Features::Sparse(sparse)),
+        // Valid but, as far as it was read, for the order.
+        Err(Error::InvalidArgument { argument: "feature indices", .. }) => {
+            check_below("feature indices", &columns, dim as u64)?;
+            let (sorted, order) = sort_rows(&offsets, &columns)?;
+            let values = in_order(values, &Some(order))?;
+            // Columns that repeat are still an error.
+            let sparse = SparseFeatures::new(offsets, sorted, values, dim)?;
+            let note = "rows of the sparse features do not ascend: they are sorted on loading";
+            log::warn!("{}: {note}", Plain(arrays.source.path().display()));
+            arrays.notes.push(note.into());
+            Ok(Features::Sparse(sparse))
+        }
+        Err(error) => Err(error),
+    }
 }
 
-/// The published splits of `train_masks`, `val_masks`, `test_masks: [n_splits, n_vertices]`.
-fn splits(source: &mut impl Source, n_vertices: usize) -> Result<Vec<Split>> {
-    let Some(train) = source.array("train_masks")? else { return Ok(Vec::new()) };
-    let [n_splits, _] = train.matrix()?;
-    let lists = |array: NpyArray| -> Result<Vec<Vec<u32>>> {
-        if array.matrix()? != [n_splits, n_vertices] {
-            let found = array.matrix()?;
-            return Err(array.error(format!("has shape {found:?}, expected {:?}", [n_splits, n_vertices])));
+/// The split to use, and all published ones.
+///
+/// A part of a split is `train_idx`, vertices; or `train_mask: [n_vertices]`, or `[n_vertices, n_splits]`; or
+/// `train_masks: [n_splits, n_vertices]`.
+fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(Split, Vec<Split>)> {
+    let mut lists = [const { None }; 3];
+    let mut parts: [Option<Vec<Vec<u32>>>; 3] = [const { None }; 3];
+    for (i, part) in ["train", "val", "test"].into_iter().enumerate() {
+        if let Some(array) = arrays.vector(&[&format!("{part}_idx")], IDS)? {
+            lists[i] = Some(array.ids()?.to_vec());
         }
-        let masks = array.bytes()?;
-        let members = |mask: &[u8]| (0..).zip(mask).filter(|(_, m)| **m != 0).map(|(v, _)| v).collect();
-        // `max`: without vertices there are no chunks, and every list is empty.
-        let mut lists: Vec<Vec<u32>> = masks.chunks(n_vertices.max(1)).map(members).collect();
-        lists.resize(n_splits, Vec::new());
-        Ok(lists)
+        if let Some(array) = arrays.find(&[&format!("{part}_masks")])? {
+            let [n_splits, _] = array.matrix()?;
+            check_mask(&array, &[n_splits, n_vertices], n_splits)?;
+            arrays.converted(&array, MASKS);
+            parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, n_vertices, 1));
+        }
+        if let Some(array) = arrays.find(&[&format!("{part}_mask")])? {
+            if lists[i].is_some() || parts[i].is_some() {
+                return Err(
+                    array.error(format!("is there beside {part}_idx or {part}_masks: keep one of them"))
+                );
+            }
+            arrays.converted(&array, MASKS);
+            match *array.shape() {
+                [_, n_splits] => {
+                    check_mask(&array, &[n_vertices, n_splits], n_splits)?;
+                    parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, 1, n_splits));
+                }
+                _ => {
+                    check_mask(&array, &[n_vertices], 1)?;
+                    lists[i] = members(&array.bytes()?, 1, n_vertices, n_vertices, 1).pop();
+                }
+            }
+        }
+    }
+    // Index files beside masks of several splits say which vertices to use.
+    let beside = lists.iter().zip(&parts).any(|(list, of_split)| list.is_some() && of_split.is_some());
+    let Some(n_splits) = parts.iter().flatten().map(Vec::len).max() else {
+        let [train, val, test] = lists.map(Option::unwrap_or_default);
+        return Ok((Split { train, val, test }, Vec::new()));
     };
-    let train = lists(train)?;
-    let val = lists(require(source, &["val_masks"], " (train_masks is there)")?)?;
-    let test = lists(require(source, &["test_masks"], " (train_masks is there)")?)?;
-    let parts = train.into_iter().zip(val).zip(test);
-    Ok(parts.map(|((train, val), test)| Split { train, val, test }).collect())
+    let mut all = vec![Split::default(); n_splits];
+    for (i, part) in ["train", "val", "test"].into_iter().enumerate() {
+        let of_split: Vec<Vec<u32>> = match (parts[i].take(), &lists[i]) {
+            (Some(of_split), _) => of_split,
+            // The same in all splits, as the test vertices often are.
+            (None, Some(list)) => vec![list.clone(); n_splits],
+            (None, None) => {
+                let missing = format!("has no array {part}_masks (masks of several splits are there)");
+                return Err(Error::format(arrays.source.path(), missing));
+            }
+        };
+        if of_split.len() != n_splits {
+            let problem =
+                format!("has {} splits in the masks of {part}, {n_splits} in another", of_split.len());
+            return Err(Error::format(arrays.source.path(), problem));
+        }
+        for (split, list) in all.iter_mut().zip(of_split) {
+            match i {
+                0 => split.train = list,
+                1 => split.val = list,
+                _ => split.test = list,
+            }
+        }
+    }
+    let split = if beside {
+        let [train, val, test] = lists.map(Option::unwrap_or_default);
+        Split { train, val, test }
+    } else {
+        all.first().cloned().unwrap_or_default()
+    };
+    Ok((split, all))
+}
+
+/// More splits than this are taken for damage.
+const MAX_SPLITS: usize = 1 << 16;
+
+fn check_mask(array: &NpyArray, expected: &[usize], n_splits: usize) -> Result<()> {
+    if array.shape() != expected {
+        return Err(array.error(format!("has shape {:?}, expected {expected:?}", array.shape())));
+    }
+    if n_splits > MAX_SPLITS {
+        return Err(array.error(format!("has {n_splits} splits: at most {MAX_SPLITS} are supported")));
+    }
+    Ok(())
+}
+
+/// The vertices of each split: vertex v of split k is at `k * of_split + v * of_vertex` of the mask.
+fn members(
+    mask: &[u8],
+    n_splits: usize,
+    n_vertices: usize,
+    of_split: usize,
+    of_vertex: usize,
+) -> Vec<Vec<u32>> {
+    let split =
+        |k| (0..n_vertices).filter(move |v| mask[k * of_split + v * of_vertex] != 0).map(|v| v as u32);
+    (0..n_splits).map(|k| split(k).collect()).collect()
 }

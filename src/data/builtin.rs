@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Dataset, Features, Split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_zeroed};
 use crate::graph::Sbm;
 use crate::rng::{Purpose, normal, shuffle};
 
@@ -76,7 +76,8 @@ impl SbmData {
         let generated = self.graph.generate()?;
         let n = generated.labels.len();
         let means = self.means();
-        let mut data = vec![0f32; feature_len(n, self.dim)?];
+        let asked = format_args!("{n} rows of {} columns", self.dim);
+        let mut data: Vec<f32> = try_zeroed("the feature matrix", feature_len(n, self.dim)?, asked)?;
         data.par_chunks_mut(self.dim.max(1)).enumerate().for_each(|(v, row)| {
             let mean = &means[generated.labels[v] as usize];
             let first = (v * self.dim) as u64;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::array::{Array, Bytes};
 use crate::device::FeatureElement;
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_length, try_capacity, try_zeroed};
 
 /// The element type of dense features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,7 +144,9 @@ impl<T: FeatureElement> Dense<T> {
 
     /// Rounds to nearest. An error names a value that is beyond the range of `U`.
     fn converted<U: FeatureElement>(&self, narrow: impl Fn(f32) -> U + Sync) -> Result<Dense<U>> {
-        let data: Vec<U> = self.data.par_iter().map(|v| narrow(v.widen_f32())).collect();
+        let asked = format_args!("{} rows of {} columns", self.n_rows, self.dim);
+        let mut data: Vec<U> = try_capacity("the converted feature matrix", self.data.len(), asked)?;
+        self.data.par_iter().map(|v| narrow(v.widen_f32())).collect_into_vec(&mut data);
         let overflow = data.par_iter().position_first(|v| !v.widen_f32().is_finite());
         if let Some(position) = overflow {
             // A mapped value may have been NaN or infinite before.
@@ -167,7 +169,9 @@ impl<T: FeatureElement> Dense<T> {
         if self.data.is_mapped() {
             self.check_finite()?;
         }
-        let mut data = self.data.to_vec();
+        let asked = format_args!("{} rows of {} columns", self.n_rows, self.dim);
+        let mut data = try_capacity("the normalised feature matrix", self.data.len(), asked)?;
+        data.extend_from_slice(&self.data);
         data.par_chunks_mut(self.dim.max(1)).for_each(|row| {
             let sum: f64 = row.iter().map(|v| v.widen_f64()).sum();
             if sum != 0.0 {
@@ -302,7 +306,8 @@ impl SparseFeatures {
         let too_large =
             Error::TooLarge { what: "the dense feature matrix", count: u64::MAX, limit: usize::MAX as u64 };
         let len = self.n_rows().checked_mul(self.dim).ok_or(too_large)?;
-        let mut data = vec![T::zeroed(); len];
+        let asked = format_args!("{} rows of {} columns", self.n_rows(), self.dim);
+        let mut data: Vec<T> = try_zeroed("the dense feature matrix", len, asked)?;
         data.par_chunks_mut(self.dim.max(1)).enumerate().for_each(|(row, out)| {
             let (columns, values) = self.row(row);
             for (&column, &value) in columns.iter().zip(values) {

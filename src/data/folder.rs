@@ -1,13 +1,14 @@
 //! Data sets as a folder of `.npy` files and `meta.json`: the arrays are mapped, not read.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::assemble::{Meta, Source, assemble};
 use super::features::Features;
 use super::load::LoadOptions;
-use super::npy::{self, Dtype, NpyArray};
+use super::npy::{self, Dtype, NpyArray, open_regular};
 use super::{Dataset, Split};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_zeroed};
 
 struct FolderSource {
     folder: PathBuf,
@@ -32,20 +33,45 @@ pub(super) fn array_path(folder: &Path, name: &str) -> PathBuf {
     folder.join(name).with_extension("npy")
 }
 
+/// `meta.json` has a few short entries: a longer one is something else.
+const MAX_META_BYTES: u64 = 1 << 20;
+
 /// Reads a data set from a folder.
-pub(super) fn read(folder: &Path, options: &LoadOptions) -> Result<Dataset> {
-    let path = folder.join("meta.json");
-    let meta = match std::fs::read(&path) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|e| Error::format(&path, e))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Meta::default(),
-        Err(e) => return Err(Error::io(path, e)),
-    };
+pub(super) fn read(folder: &Path, options: &LoadOptions) -> Result<(Dataset, Vec<String>)> {
+    let meta = read_meta(&folder.join("meta.json"))?;
     assemble(&mut FolderSource { folder: folder.to_owned() }, meta, options)
+}
+
+fn read_meta(path: &Path) -> Result<Meta> {
+    /// What [`Meta`] understands.
+    const KEYS: [&str; 7] =
+        ["name", "n_classes", "num_classes", "n_relations", "num_relations", "feature_dtype", "feature_dim"];
+    let file = match open_regular(path) {
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Meta::default());
+        }
+        file => file?,
+    };
+    let mut text = Vec::new();
+    file.take(MAX_META_BYTES + 1).read_to_end(&mut text).map_err(|e| Error::io(path, e))?;
+    if text.len() as u64 > MAX_META_BYTES {
+        return Err(Error::format(path, format!("is longer than {MAX_META_BYTES} bytes")));
+    }
+    // All unknown keys at once; that there is an object the second reading says.
+    if let Ok(serde_json::Value::Object(entries)) = serde_json::from_slice(&text) {
+        let unknown: Vec<&str> =
+            entries.keys().map(String::as_str).filter(|key| !KEYS.contains(key)).collect();
+        if !unknown.is_empty() {
+            let problem = format!("has unknown keys: {}; known are {}", unknown.join(", "), KEYS.join(", "));
+            return Err(Error::format(path, problem));
+        }
+    }
+    serde_json::from_slice(&text).map_err(|e| Error::format(path, e))
 }
 
 /// Names of all arrays that a data set may have. [`clear`] removes them, so that a new data set is not read with files
 /// of an older one.
-const ARRAYS: [&str; 19] = [
+const ARRAYS: [&str; 33] = [
     "indptr",
     "indices",
     "edges",
@@ -65,6 +91,20 @@ const ARRAYS: [&str; 19] = [
     "val_masks",
     "test_masks",
     "vertex_type",
+    "y",
+    "x_indptr",
+    "x_indices",
+    "x_data",
+    "x_shape",
+    "train_mask",
+    "val_mask",
+    "test_mask",
+    "node_type",
+    "num_nodes",
+    "num_classes",
+    "n_classes",
+    "num_relations",
+    "n_relations",
 ];
 
 impl Dataset {
@@ -122,9 +162,9 @@ impl Dataset {
         }
         if !self.splits.is_empty() {
             let shape = [self.splits.len(), self.n_vertices()];
-            npy::write(&file("train_masks"), Dtype::U8, &shape, &self.masks(|split| &split.train))?;
-            npy::write(&file("val_masks"), Dtype::U8, &shape, &self.masks(|split| &split.val))?;
-            npy::write(&file("test_masks"), Dtype::U8, &shape, &self.masks(|split| &split.test))?;
+            npy::write(&file("train_masks"), Dtype::U8, &shape, &self.masks(|split| &split.train)?)?;
+            npy::write(&file("val_masks"), Dtype::U8, &shape, &self.masks(|split| &split.val)?)?;
+            npy::write(&file("test_masks"), Dtype::U8, &shape, &self.masks(|split| &split.test)?)?;
         }
         if let Some(types) = &self.vertex_type {
             npy::write(&file("vertex_type"), Dtype::U16, &[types.len()], types)?;
@@ -133,13 +173,15 @@ impl Dataset {
     }
 
     /// `[n_splits, n_vertices]`: masks of one part of every split.
-    fn masks(&self, part: impl Fn(&Split) -> &[u32]) -> Vec<u8> {
+    fn masks(&self, part: impl Fn(&Split) -> &[u32]) -> Result<Vec<u8>> {
         let n = self.n_vertices();
-        let mut masks = vec![0; self.splits.len() * n];
+        let splits = self.splits.len();
+        let mut masks =
+            try_zeroed("masks", splits.saturating_mul(n), format_args!("{splits} splits of {n} vertices"))?;
         for (mask, split) in masks.chunks_mut(n.max(1)).zip(&self.splits) {
             part(split).iter().for_each(|&v| mask[v as usize] = 1);
         }
-        masks
+        Ok(masks)
     }
 
     fn write_meta(&self, folder: &Path) -> Result<()> {

@@ -18,7 +18,10 @@ pub struct LoadOptions {
 ///
 /// An `.npz` holds the arrays of a folder under the same names. `x` may stand for `feat`, `x_indptr`, `x_indices`,
 /// `x_data` and `x_shape` (rows, columns) for the parts of sparse features, `y` for `labels`, `node_type` for
-/// `vertex_type`; `num_classes` and `num_relations` replace `meta.json`. In place of `indptr` and `indices` there may
+/// `vertex_type`; `num_classes` and `num_relations` (or `n_classes` and `n_relations`) replace entries of `meta.json`.
+/// Parts of a split may be masks, `train_mask: [n_vertices]`, or `[n_vertices, n_splits]` for several splits. Labels and
+/// features may be of any type: NaN is no label. Rows that do not ascend are sorted.
+/// In place of `indptr` and `indices` there may
 /// be `edges: [n_edges, 2]` (source, destination) in any order, with `num_nodes`. It is read into memory.
 ///
 /// If a file or folder has the name of a built-in data set, it is loaded. The whole graph is checked; mapped features
@@ -35,6 +38,16 @@ pub fn load(path_or_name: impl AsRef<Path>) -> Result<Dataset> {
 ///
 /// Errors: those of [`load`].
 pub fn load_with(path_or_name: impl AsRef<Path>, options: &LoadOptions) -> Result<Dataset> {
+    Ok(load_with_notes(path_or_name, options)?.0)
+}
+
+/// [`load_with`], and what had to be done with the arrays, in sentences for people: which were converted or sorted.
+///
+/// Errors: those of [`load`].
+pub fn load_with_notes(
+    path_or_name: impl AsRef<Path>,
+    options: &LoadOptions,
+) -> Result<(Dataset, Vec<String>)> {
     let path = path_or_name.as_ref();
     if path.is_dir() {
         return folder::read(path, options);
@@ -48,8 +61,8 @@ pub fn load_with(path_or_name: impl AsRef<Path>, options: &LoadOptions) -> Resul
         };
     }
     match path.to_str() {
-        Some("sbm") => return SbmData::default().generate(),
-        Some("rmat") => return RmatData::default().generate(),
+        Some("sbm") => return Ok((SbmData::default().generate()?, Vec::new())),
+        Some("rmat") => return Ok((RmatData::default().generate()?, Vec::new())),
         _ => {}
     }
     if path.components().count() > 1 || path.extension().is_some() {

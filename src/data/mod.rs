@@ -35,7 +35,7 @@ mod truncated;
 pub use builtin::{SbmData, SbmReference};
 pub use features::{Dense, FeatureDtype, Features, SparseFeatures};
 pub use info::{FeatureSummary, Summary};
-pub use load::{LoadOptions, load, load_with};
+pub use load::{LoadOptions, load, load_with, load_with_notes};
 pub use rmat::RmatData;
 pub use truncated::explain_truncated_files;
 

@@ -17,9 +17,10 @@ use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use half::f16;
+use rayon::prelude::*;
 
 use crate::array::Array;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_capacity};
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// NumPy itself refuses longer headers by default.
@@ -117,9 +118,10 @@ enum Body {
 impl NpyArray {
     /// Opens a `.npy` file and reads its header. Errors call the array `name`.
     ///
-    /// Errors: the file cannot be read, its header is not a supported one, or it is shorter than its shape needs.
+    /// Errors: it is no file (a folder, a pipe, a device) or cannot be read, its header is not a supported one, or it is
+    /// shorter than its shape needs.
     pub fn open(path: &Path, name: &str) -> Result<Self> {
-        let mut file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;
+        let mut file = open_regular(path)?;
         let (header, offset) = read_header(&mut file).map_err(|problem| Error::format(path, problem))?;
         let bytes = file.metadata().map_err(|e| Error::io(path, e))?.len();
         let expected = offset as u64 + (header.len * header.dtype.bytes()) as u64;
@@ -156,6 +158,16 @@ impl NpyArray {
             )));
         }
         Ok(NpyArray { path: path.to_owned(), name: name.to_owned(), header, body: Body::Memory(bytes) })
+    }
+
+    /// The array's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of elements in each dimension.
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.header.shape
     }
 
     /// The element type.
@@ -205,12 +217,79 @@ impl NpyArray {
                 Array::map(&self.path, *offset, self.header.len)
             }
             Body::File { offset } => {
-                let bytes = std::fs::read(&self.path).map_err(|e| Error::io(&self.path, e))?;
-                let end = offset + self.header.len * size_of::<T>();
-                let body = bytes.get(*offset..end).ok_or_else(|| self.error("is truncated"))?;
-                Ok(bytemuck::pod_collect_to_vec(body).into())
+                let bytes: Array<u8> = Array::map(&self.path, *offset, self.header.len * size_of::<T>())?;
+                self.copied(&bytes)
             }
-            Body::Memory(bytes) => Ok(bytemuck::pod_collect_to_vec(bytes).into()),
+            Body::Memory(bytes) => self.copied(bytes),
+        }
+    }
+
+    /// Room for as many elements as the array has.
+    fn room<T>(&self) -> Result<Vec<T>> {
+        try_capacity(
+            "an array",
+            self.header.len,
+            format_args!("{}: array {} has shape {:?}", self.path.display(), self.name, self.header.shape),
+        )
+    }
+
+    /// Elements of these bytes, which need not be aligned.
+    fn copied<T: bytemuck::Pod>(&self, bytes: &[u8]) -> Result<Array<T>> {
+        let mut out = self.room()?;
+        out.resize(self.header.len, T::zeroed());
+        bytemuck::cast_slice_mut(&mut out).copy_from_slice(bytes);
+        Ok(out.into())
+    }
+
+    /// The elements, converted one by one. An error is that of the first that `convert` refuses.
+    fn mapped_by<S: bytemuck::Pod, T: bytemuck::Pod>(
+        &self,
+        convert: impl Fn(S) -> Result<T, String>,
+    ) -> Result<Vec<T>> {
+        let stored = self.as_stored::<S>()?;
+        let mut out = self.room()?;
+        for (position, &value) in stored.iter().enumerate() {
+            let bad = |problem| self.error(format!("entry {position} {problem}"));
+            out.push(convert(value).map_err(bad)?);
+        }
+        Ok(out)
+    }
+
+    /// The error for entry `position`, a negative number where ids or offsets are expected.
+    fn negative(&self, position: usize, value: i64) -> Error {
+        self.error(format!("entry {position} is {value}: expected a number of at least 0"))
+    }
+
+    /// Signed integers whose bits are used as unsigned ones: none may be negative.
+    fn check_signs(&self) -> Result<()> {
+        let first = match self.dtype() {
+            Dtype::I32 => {
+                let stored = self.as_stored::<i32>()?;
+                let position = stored.par_iter().with_min_len(1 << 14).position_first(|&v| v < 0);
+                position.map(|position| (position, i64::from(stored[position])))
+            }
+            Dtype::I64 => {
+                let stored = self.as_stored::<i64>()?;
+                let position = stored.par_iter().with_min_len(1 << 14).position_first(|&v| v < 0);
+                position.map(|position| (position, stored[position]))
+            }
+            _ => None,
+        };
+        first.map_or(Ok(()), |(position, value)| Err(self.negative(position, value)))
+    }
+
+    /// `error`, or a better one if it is about an entry of this array that is negative: the bits of an `i32` were taken
+    /// for those of a `u32`.
+    pub(super) fn with_sign(&self, error: Error) -> Error {
+        match error {
+            Error::IndexOutOfRange { position, value, .. }
+                if self.dtype() == Dtype::I32
+                    && value > i64::from(i32::MAX)
+                    && value <= i64::from(u32::MAX) =>
+            {
+                self.negative(position as usize, i64::from(value as u32 as i32))
+            }
+            error => error,
         }
     }
 
@@ -234,38 +313,42 @@ impl NpyArray {
         S: bytemuck::Pod + Into<i128>,
         T: TryFrom<i128> + bytemuck::Pod,
     {
-        let stored = self.as_stored::<S>()?;
-        let mut out = Vec::with_capacity(stored.len());
-        for (position, &value) in stored.iter().enumerate() {
+        self.mapped_by(|value: S| {
             let value: i128 = value.into();
-            out.push(T::try_from(value).map_err(|_| {
-                let limit = 8 * size_of::<T>();
-                self.error(format!(
-                    "entry {position} is {value}, which does not fit the {limit} bits it needs"
-                ))
-            })?);
-        }
-        Ok(out)
+            T::try_from(value).map_err(|_| match value < 0 && T::try_from(-1).is_err() {
+                true => format!("is {value}: expected a number of at least 0"),
+                false => format!("is {value}, which does not fit the {} bits it needs", 8 * size_of::<T>()),
+            })
+        })
     }
 
-    /// Offsets: mapped from `u64` and `i64` (a negative one becomes huge, and fails the check of order), else
-    /// converted.
+    /// Offsets: mapped from `u64` and `i64`, else converted.
     ///
     /// Errors: the array does not hold integers, one of them is negative, or the file cannot be read.
     pub fn offsets(&self) -> Result<Array<u64>> {
-        match (self.dtype(), &self.body) {
-            (Dtype::U64, _) | (Dtype::I64, Body::File { .. }) => self.as_stored(),
+        match self.dtype() {
+            Dtype::U64 => self.as_stored(),
+            Dtype::I64 => self.check_signs().and_then(|()| self.as_stored()),
             _ => Ok(self.converted::<u64>()?.into()),
         }
     }
 
-    /// Vertex ids or columns: mapped from `u32` and `i32` (a negative one becomes huge, and fails the check of range),
-    /// else converted.
+    /// Vertex ids or columns: mapped from `u32` and `i32`, else converted.
     ///
-    /// Errors: the array does not hold integers, one of them does not fit a `u32`, or the file cannot be read.
+    /// Errors: the array does not hold integers, one of them is negative or does not fit a `u32`, or the file cannot be
+    /// read.
     pub fn ids(&self) -> Result<Array<u32>> {
-        match (self.dtype(), &self.body) {
-            (Dtype::U32, _) | (Dtype::I32, Body::File { .. }) => self.as_stored(),
+        if self.dtype() == Dtype::I32 {
+            self.check_signs()?;
+        }
+        self.ids_as_they_are()
+    }
+
+    /// [`ids`](NpyArray::ids) that need not be read here: a negative `i32` becomes huge, and fails the check of range,
+    /// whose error [`with_sign`](NpyArray::with_sign) puts right.
+    pub(super) fn ids_as_they_are(&self) -> Result<Array<u32>> {
+        match self.dtype() {
+            Dtype::U32 | Dtype::I32 => self.as_stored(),
             _ => Ok(self.converted::<u32>()?.into()),
         }
     }
@@ -280,47 +363,91 @@ impl NpyArray {
         }
     }
 
-    /// Labels: mapped from `i32`, else converted.
+    /// Labels: mapped from `i32`, else converted. Floats must be whole numbers; NaN becomes -1, no label. Booleans are
+    /// classes 0 and 1.
     ///
-    /// Errors: the array does not hold integers, one of them does not fit an `i32`, or the file cannot be read.
+    /// Errors: an entry is no whole number, or does not fit an `i32`, or the file cannot be read.
     pub fn labels(&self) -> Result<Array<i32>> {
+        let whole = |value: f64| match value {
+            _ if value.is_nan() => Ok(-1),
+            _ if value.fract() == 0.0 && value >= f64::from(i32::MIN) && value <= f64::from(i32::MAX) => {
+                Ok(value as i32)
+            }
+            _ => Err(format!("is {value}: expected a whole number of 32 bits, or NaN for none")),
+        };
         match self.dtype() {
             Dtype::I32 => self.as_stored(),
+            Dtype::F64 => Ok(self.mapped_by(whole)?.into()),
+            Dtype::F32 => Ok(self.mapped_by(|value: f32| whole(value.into()))?.into()),
+            Dtype::F16 => Ok(self.mapped_by(|value: f16| whole(value.into()))?.into()),
+            Dtype::Bool => Ok(self.mapped_by(|value: u8| Ok(i32::from(value != 0)))?.into()),
             _ => Ok(self.converted::<i32>()?.into()),
         }
     }
 
-    /// 32-bit floats: mapped from `f32`, converted from `f64` and `f16`.
+    /// 32-bit floats: mapped from `f32`, converted from everything else; integers beyond 2^24 are rounded.
     ///
-    /// Errors: the array has another dtype, or the file cannot be read.
+    /// Errors: a finite `f64` is beyond the range of `f32`, or the file cannot be read.
     pub fn floats(&self) -> Result<Array<f32>> {
-        match self.dtype() {
-            Dtype::F32 => self.as_stored(),
-            Dtype::F64 => Ok(self.as_stored::<f64>()?.iter().map(|&v| v as f32).collect::<Vec<_>>().into()),
-            Dtype::F16 => Ok(self.as_stored::<f16>()?.iter().map(|v| v.to_f32()).collect::<Vec<_>>().into()),
-            _ => Err(self.wrong_dtype("<f4, <f2 or <f8")),
-        }
+        let narrow = |value: f64| match value as f32 {
+            narrow if narrow.is_finite() || !value.is_finite() => Ok(narrow),
+            _ => Err(format!("is {value:e}, which is beyond the range of 32-bit floats")),
+        };
+        let out = match self.dtype() {
+            Dtype::F32 => return self.as_stored(),
+            Dtype::F64 => self.mapped_by(narrow)?,
+            Dtype::F16 => self.mapped_by(|value: f16| Ok(value.to_f32()))?,
+            Dtype::Bool => self.mapped_by(|value: u8| Ok(f32::from(u8::from(value != 0))))?,
+            Dtype::U8 => self.mapped_by(|value: u8| Ok(f32::from(value)))?,
+            Dtype::I8 => self.mapped_by(|value: i8| Ok(f32::from(value)))?,
+            Dtype::U16 => self.mapped_by(|value: u16| Ok(f32::from(value)))?,
+            Dtype::I16 => self.mapped_by(|value: i16| Ok(f32::from(value)))?,
+            Dtype::U32 => self.mapped_by(|value: u32| Ok(value as f32))?,
+            Dtype::I32 => self.mapped_by(|value: i32| Ok(value as f32))?,
+            Dtype::U64 => self.mapped_by(|value: u64| Ok(value as f32))?,
+            Dtype::I64 => self.mapped_by(|value: i64| Ok(value as f32))?,
+        };
+        Ok(out.into())
     }
 
-    /// Masks: nonzero bytes are true.
+    /// Masks: nonzero elements are true.
     ///
-    /// Errors: the array does not have elements of one byte, or the file cannot be read.
+    /// Errors: the array holds floats, or the file cannot be read.
     pub fn bytes(&self) -> Result<Array<u8>> {
-        match self.dtype() {
-            Dtype::U8 | Dtype::Bool | Dtype::I8 => self.as_stored(),
-            _ => Err(self.wrong_dtype("|u1 or |b1")),
-        }
+        let out = match self.dtype() {
+            Dtype::U8 | Dtype::Bool | Dtype::I8 => return self.as_stored(),
+            Dtype::U16 | Dtype::I16 => self.mapped_by(|value: u16| Ok(u8::from(value != 0)))?,
+            Dtype::U32 | Dtype::I32 => self.mapped_by(|value: u32| Ok(u8::from(value != 0)))?,
+            Dtype::U64 | Dtype::I64 => self.mapped_by(|value: u64| Ok(u8::from(value != 0)))?,
+            Dtype::F16 | Dtype::F32 | Dtype::F64 => {
+                return Err(self.wrong_dtype("|b1, |u1 or other integers"));
+            }
+        };
+        Ok(out.into())
     }
 
     /// The only integer of the array.
     ///
     /// Errors: the array does not hold exactly one integer, or it is negative.
     pub fn scalar(&self) -> Result<u64> {
-        match self.converted::<u64>()?[..] {
-            [value] => Ok(value),
-            _ => Err(self.error(format!("has shape {:?}, expected a single value", self.header.shape))),
+        if self.header.len != 1 {
+            return Err(self.error(format!("has shape {:?}, expected a single value", self.header.shape)));
         }
+        Ok(self.converted::<u64>()?[0])
     }
+}
+
+/// Opens a file, and nothing else that has a name: a pipe could be waited for for ever, a device has no end.
+///
+/// Errors: there is no such file, or it is no file.
+pub(super) fn open_regular(path: &Path) -> Result<std::fs::File> {
+    // Before it is opened: to open a pipe is to wait for its writer.
+    let metadata = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() { "a folder" } else { "a pipe or a device" };
+        return Err(Error::format(path, format!("is {kind}: expected a file")));
+    }
+    std::fs::File::open(path).map_err(|e| Error::io(path, e))
 }
 
 /// The header, and its number of bytes. Errors are texts, to which the caller adds the file.

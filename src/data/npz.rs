@@ -33,7 +33,7 @@ impl Source for NpzSource {
 }
 
 /// Reads a data set from an `.npz`.
-pub(super) fn read(path: &Path, options: &LoadOptions) -> Result<Dataset> {
+pub(super) fn read(path: &Path, options: &LoadOptions) -> Result<(Dataset, Vec<String>)> {
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
     let archive = ZipArchive::new(BufReader::new(file)).map_err(|e| {
         Error::format(path, format!("is not a readable .npz: {e}: is it truncated or damaged?"))

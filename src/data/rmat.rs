@@ -12,7 +12,7 @@ use super::builtin::{NOISE, feature_len, random_split};
 use super::folder::{array_path, clear, write_meta};
 use super::npy::{self, Dtype, Writer};
 use super::{Dataset, FeatureDtype, Features};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_capacity};
 use crate::graph::Rmat;
 use crate::rng::{Purpose, bounded, normal};
 
@@ -48,8 +48,10 @@ impl RmatData {
         self.check()?;
         let graph = self.graph.generate()?;
         let n = graph.n_vertices();
-        let data: Vec<f32> =
-            (0..feature_len(n, self.dim)?).into_par_iter().map(|i| self.feature(i as u64)).collect();
+        let asked = format_args!("{n} rows of {} columns", self.dim);
+        let len = feature_len(n, self.dim)?;
+        let mut data = try_capacity("the feature matrix", len, asked)?;
+        (0..len).into_par_iter().map(|i| self.feature(i as u64)).collect_into_vec(&mut data);
         let features = Features::dense(data, n, self.dim)?;
         let linked = (0..n as u32).filter(|&v| graph.in_degree(v) > 0).collect();
         let split = random_split(linked, self.graph.seed);

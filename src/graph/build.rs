@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{Graph, check_relations, check_vertex_count, check_weights};
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_length, try_capacity, try_zeroed};
 
 /// The smallest number of items for which another worker pays off in [`group_by_key`].
 const ITEMS_PER_WORKER: usize = 1 << 16;
@@ -55,7 +55,7 @@ impl<'a> GraphBuilder<'a> {
     ///
     /// Errors: more than [`MAX_VERTICES`](super::MAX_VERTICES) vertices, or
     /// [`MAX_RELATIONS`](super::MAX_RELATIONS) relations; an end of an edge not below `n_vertices`; a relation not
-    /// below `n_relations`; a weight that is negative or not finite; relations or weights not one per edge.
+    /// below `n_relations`; a weight that is negative or not finite; relations or weights not one per edge; no memory.
     pub fn build(self) -> Result<Graph> {
         if self.types.is_some() || self.weights.is_some() {
             return Ok(self.build_with_order()?.0);
@@ -64,7 +64,7 @@ impl<'a> GraphBuilder<'a> {
         self.check_ends()?;
         let edges = self.edges;
         let (indptr, rows) =
-            sort_edges(self.n_vertices as usize, edges.len(), |e| (edges[e].0, edges[e].1, ()));
+            sort_edges(self.n_vertices as usize, edges.len(), |e| (edges[e].0, edges[e].1, ()))?;
         Ok(Graph::from_rows(indptr, rows.into_iter().map(|(source, ())| source).collect()))
     }
 
@@ -99,7 +99,7 @@ impl<'a> GraphBuilder<'a> {
             check_length("edge_weight", edge_weight.len(), edges.len())?;
             check_weights(edge_weight)?;
         }
-        let (indptr, rows) = sort_edges(n_vertices, edges.len(), |e| (edges[e].0, edges[e].1, e as u64));
+        let (indptr, rows) = sort_edges(n_vertices, edges.len(), |e| (edges[e].0, edges[e].1, e as u64))?;
         let mut graph = Graph::from_rows(indptr, rows.par_iter().map(|&(source, _)| source).collect());
         if let Some((edge_type, n_relations)) = self.types {
             let sorted: Vec<u16> = rows.par_iter().map(|&(_, e)| edge_type[e as usize]).collect();
@@ -161,11 +161,11 @@ pub(super) fn sort_edges<T: Copy + Default + Send + Sync>(
     n_vertices: usize,
     n_edges: usize,
     edge: impl Fn(usize) -> (u32, u32, T) + Sync,
-) -> (Vec<u64>, Vec<(u32, T)>) {
+) -> Result<(Vec<u64>, Vec<(u32, T)>)> {
     let (_, by_source) = group_by_key(n_vertices, n_edges, |i| {
         let (source, destination, tag) = edge(i);
         (source, (source, destination, tag))
-    });
+    })?;
     group_by_key(n_vertices, n_edges, |i| {
         let (source, destination, tag) = by_source[i];
         (destination, (source, tag))
@@ -181,9 +181,11 @@ pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
     n_keys: usize,
     n_items: usize,
     item: impl Fn(usize) -> (u32, T) + Sync,
-) -> (Vec<u64>, Vec<T>) {
+) -> Result<(Vec<u64>, Vec<T>)> {
     let n_workers = rayon::current_num_threads().min(n_items / ITEMS_PER_WORKER + 1);
-    let mut offsets = vec![0u64; n_keys + 1];
+    let asked = format_args!("{n_keys} vertices and {n_items} edges");
+    // One more than a number of vertices, which are `u32`.
+    let mut offsets: Vec<u64> = try_zeroed("the vertices' offsets", n_keys + 1, asked)?;
     let keys_per_worker = n_keys.div_ceil(n_workers).max(1);
     offsets[1..].par_chunks_mut(keys_per_worker).enumerate().for_each(|(worker, counts)| {
         let first = worker * keys_per_worker;
@@ -200,7 +202,8 @@ pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
         *offset = sum;
     }
 
-    let mut values = vec![T::default(); n_items];
+    let mut values = try_capacity("a list of edges", n_items, asked)?;
+    values.resize(n_items, T::default());
     let mut parts = Vec::with_capacity(n_workers);
     let (mut rest, mut first_key) = (&mut values[..], 0);
     for worker in 1..=n_workers {
@@ -225,5 +228,28 @@ pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
             }
         }
     });
-    (offsets, values)
+    Ok((offsets, values))
+}
+
+/// The entries of compressed rows, sorted within each row, ties in the given order; and the position at which each was.
+/// `indptr` must be valid for `indices`.
+///
+/// Errors: there is no memory for 20 bytes per entry.
+pub(crate) fn sort_rows(indptr: &[u64], indices: &[u32]) -> Result<(Vec<u32>, Vec<u64>)> {
+    let n = indices.len();
+    let mut entries: Vec<(u32, u64)> = try_capacity("rows to sort", n, format_args!("{n} entries"))?;
+    indices.par_iter().enumerate().map(|(i, &entry)| (entry, i as u64)).collect_into_vec(&mut entries);
+    let (mut rest, mut tasks) = (&mut entries[..], Vec::new());
+    for ends in indptr.windows(2) {
+        let (row, tail) = rest.split_at_mut((ends[1] - ends[0]) as usize);
+        rest = tail;
+        if !row.is_sorted() {
+            tasks.push(row);
+        }
+    }
+    tasks.into_par_iter().for_each(<[(u32, u64)]>::sort_unstable);
+    let mut sorted = try_capacity("sorted rows", n, format_args!("{n} entries"))?;
+    let mut order = try_capacity("the order of sorted rows", n, format_args!("{n} entries"))?;
+    entries.into_par_iter().unzip_into_vecs(&mut sorted, &mut order);
+    Ok((sorted, order))
 }

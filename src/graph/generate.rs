@@ -5,7 +5,7 @@
 use rayon::prelude::*;
 
 use super::{Graph, check_vertex_count};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_capacity};
 use crate::rng::{Purpose, block, bounded, math, shuffle, uniform};
 
 /// The streams of the draws of an edge or a vertex. R-MAT's levels have the streams from 0 on.
@@ -64,8 +64,8 @@ impl Rmat {
     pub fn generate(&self) -> Result<Graph> {
         let n_edges = usize::try_from(self.check()?).unwrap_or(usize::MAX);
         let names = self.names();
-        let edges: Vec<(u32, u32)> =
-            (0..n_edges).into_par_iter().map(|i| self.named_edge(i as u64, &names)).collect();
+        let mut edges = try_capacity("the list of edges", n_edges, format_args!("{n_edges} edges to draw"))?;
+        (0..n_edges).into_par_iter().map(|i| self.named_edge(i as u64, &names)).collect_into_vec(&mut edges);
         let mut graph = Graph::from_edges(self.n_vertices(), &edges)?;
         drop(edges);
         if self.symmetric {
@@ -175,8 +175,8 @@ impl Sbm {
         let labels = self.labels();
         let blocks = self.blocks(&labels);
         let n_edges = edge_count(Some((self.n_vertices as f64 * self.mean_degree / 2.0).round() as u64))?;
-        let edges: Vec<(u32, u32)> =
-            (0..n_edges).into_par_iter().map(|i| self.edge(&blocks, i as u64)).collect();
+        let mut edges = try_capacity("the list of edges", n_edges, format_args!("{n_edges} edges to draw"))?;
+        (0..n_edges).into_par_iter().map(|i| self.edge(&blocks, i as u64)).collect_into_vec(&mut edges);
         let graph = Graph::from_edges(self.n_vertices, &edges)?;
         drop(edges);
         Ok(SbmGraph { graph: graph.remove_self_loops().symmetrize().deduplicate()?, labels })

@@ -26,6 +26,7 @@ mod partition;
 mod transform;
 
 pub use build::GraphBuilder;
+pub(crate) use build::sort_rows;
 pub use degrees::DegreeStatistics;
 pub use edge_set::EdgeSet;
 pub(crate) use edge_set::Remaining;

@@ -119,7 +119,9 @@ impl Graph {
         let indices = self.indices();
         let (indptr, edges) = group_by_key(self.n_vertices(), indices.len(), |e| {
             (indices[e], InEdge { source: destination[e], ..self.edge(e) })
-        });
+        })
+        // As many vertices and edges as there are in memory already: like any list that is too long for it.
+        .unwrap_or_else(|error| panic!("{error}"));
         Reverse { indptr, edges }
     }
 

@@ -146,10 +146,15 @@ fn other_integer_types_are_read() {
     let error = message(load(folder.path()));
     assert!(error.contains("array indices: entry 1 is 4294967296, which does not fit"), "{error}");
     write("indices", Dtype::I32, &[3, -1, 2, 1]);
-    assert!(message(load(folder.path())).starts_with("indices[1] = 4294967295 is out of range"));
+    let negative = "entry 1 is -1: expected a number of at least 0";
+    assert!(message(load(folder.path())).contains(&format!("array indices: {negative}")));
+    write("indices", Dtype::I64, &[3, -1, 2, 1]);
+    assert!(message(load(folder.path())).contains(&format!("array indices: {negative}")));
     write("indices", Dtype::I32, &indices);
     write("indptr", Dtype::I64, &[0, 1, -5, 3, 4]);
-    assert!(message(load(folder.path())).starts_with("indptr[3] = 3 is below the entry before it"));
+    assert!(
+        message(load(folder.path())).contains("array indptr: entry 2 is -5: expected a number of at least 0")
+    );
 }
 
 #[test]
@@ -162,13 +167,13 @@ fn wrong_shapes_and_dtypes_are_named() {
     };
     fails("feat", Dtype::U16, &[4, 2], &[0; 8], "has dtype <u2: for bfloat16 meta.json must have");
     fails("feat", Dtype::F16, &[4, 2], &[0; 8], "is f16, but meta.json says f32");
-    fails("feat", Dtype::I16, &[4, 2], &[0; 8], "has dtype <i2, expected <f4, <f2, <f8, or <u2");
     fails("feat", Dtype::F16, &[8], &[0; 8], "has shape [8], expected two dimensions");
-    fails("labels", Dtype::F16, &[4], &[0; 4], "has dtype <f2, expected integers");
+    fails("labels", Dtype::F16, &[4], &[0x3800; 4], "entry 0 is 0.5: expected a whole number");
     fails("labels", Dtype::U16, &[2, 2], &[0; 4], "has shape [2, 2], expected one dimension");
-    fails("train_masks", Dtype::U16, &[1, 4], &[0; 4], "has dtype <u2, expected |u1 or |b1");
+    fails("train_masks", Dtype::F16, &[1, 4], &[0; 4], "has dtype <f2, expected |b1, |u1 or other integers");
+    fails("train_mask", Dtype::U16, &[4], &[0; 4], "is there beside train_idx or train_masks");
     fails("train_masks", Dtype::U16, &[1, 3], &[0; 3], "has shape [1, 3], expected [1, 4]");
-    fails("edge_weight", Dtype::U16, &[4], &[0; 4], "has dtype <u2, expected <f4, <f2 or <f8");
+    fails("indices", Dtype::F16, &[4], &[0; 4], "has dtype <f2, expected integers");
 }
 
 #[test]
@@ -376,4 +381,135 @@ fn what_is_no_data_set_says_so() {
     assert!(message(load(&text)).contains("notes.txt: is not a data set: expected a .npz file or a folder"));
     let not_a_folder = text.join("below");
     assert!(matches!(small(dense()).write(&not_a_folder), Err(Error::Io { .. })));
+}
+
+/// What NumPy's users have: masks, booleans, small integers, floats with NaN for no label.
+#[test]
+fn labels_features_and_masks_of_any_type_are_read() {
+    let dataset = small(dense());
+    let folder = write_folder(&dataset);
+    let write = |name: &str, dtype, shape: &[usize], bytes: &[u8]| {
+        npy::write(&npy_path(&folder, name), dtype, shape, bytes).unwrap();
+    };
+    npy::write(&npy_path(&folder, "labels"), Dtype::F32, &[4], &[0.0, 2.0, f32::NAN, 1.0]).unwrap();
+    for part in ["train", "val", "test"] {
+        std::fs::remove_file(npy_path(&folder, &format!("{part}_idx"))).unwrap();
+    }
+    write("train_mask", Dtype::Bool, &[4], &[1, 0, 1, 0]);
+    write("val_mask", Dtype::U8, &[4], &[0, 0, 0, 1]);
+    npy::write(&npy_path(&folder, "test_mask"), Dtype::I64, &[4], &[0i64, 256, 0, 0]).unwrap();
+    let (again, notes) = load_with_notes(folder.path(), &LoadOptions::default()).unwrap();
+    assert_same(&again, &dataset);
+    assert_eq!(notes, ["labels is converted from <f4 to <i4", "test_mask is converted from <i8 to |u1"]);
+    write("feat", Dtype::Bool, &[4, 2], &[0, 1, 1, 1, 0, 0, 1, 0]);
+    let expected = [0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0];
+    assert!(matches!(&load(folder.path()).unwrap().features, Features::F32(d) if d.data() == expected));
+    npy::write(&npy_path(&folder, "feat"), Dtype::I64, &[4, 2], &[-3i64; 8]).unwrap();
+    assert!(matches!(&load(folder.path()).unwrap().features, Features::F32(d) if d.data() == [-3.0; 8]));
+    npy::write(&npy_path(&folder, "feat"), Dtype::F64, &[4, 2], &[1e300; 8]).unwrap();
+    assert!(message(load(folder.path())).contains("array feat: entry 0 is 1e300, which is beyond the range"));
+    npy::write(&npy_path(&folder, "feat"), Dtype::F32, &[4, 2], &[1f32; 8]).unwrap();
+
+    // Two splits as columns, the test vertices the same in both.
+    write("train_mask", Dtype::Bool, &[4, 2], &[1, 0, 0, 0, 1, 0, 0, 1]);
+    write("val_mask", Dtype::Bool, &[4, 2], &[0, 0, 0, 0, 0, 1, 0, 0]);
+    let again = load(folder.path()).unwrap();
+    let split = |train: &[u32], val: &[u32]| Split { train: train.into(), val: val.into(), test: vec![1] };
+    assert_eq!(again.splits, [split(&[0, 2], &[]), split(&[3], &[2])]);
+    assert_eq!((again.train_idx, again.test_idx), (vec![0, 2], vec![1]));
+}
+
+#[test]
+fn rows_that_do_not_ascend_are_sorted() {
+    let graph = Graph::from_edges(4, &[(0, 1), (2, 1), (3, 1), (1, 3)]).unwrap();
+    let graph = graph.with_edge_types(vec![0, 1, 2, 0], 3).unwrap();
+    let mut dataset = small(sparse());
+    dataset.graph = graph.with_edge_weights(vec![0.5, 1.0, 2.0, 4.0]).unwrap().into();
+    let folder = write_folder(&dataset);
+    npy::write(&npy_path(&folder, "indices"), Dtype::I32, &[4], &[3i32, 0, 2, 1]).unwrap();
+    npy::write(&npy_path(&folder, "edge_type"), Dtype::U16, &[4], &[2u16, 0, 1, 0]).unwrap();
+    npy::write(&npy_path(&folder, "edge_weight"), Dtype::F32, &[4], &[2f32, 0.5, 1.0, 4.0]).unwrap();
+    npy::write(&npy_path(&folder, "feat_indices"), Dtype::I32, &[4], &[3i32, 0, 1, 3]).unwrap();
+    npy::write(&npy_path(&folder, "feat_data"), Dtype::F32, &[4], &[3f32, 1.0, -2.0, 0.5]).unwrap();
+    let (again, notes) = load_with_notes(folder.path(), &LoadOptions::default()).unwrap();
+    assert_same(&again, &dataset);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    npy::write(&npy_path(&folder, "feat_indices"), Dtype::I32, &[4], &[3i32, 3, 1, 3]).unwrap();
+    assert!(message(load(folder.path())).starts_with("feature indices is 3 at position 1"));
+    npy::write(&npy_path(&folder, "indices"), Dtype::I32, &[4], &[3i32, 0, -7, 1]).unwrap();
+    assert!(message(load(folder.path())).contains("array indices: entry 2 is -7"));
+}
+
+/// Numbers of a file that would take memory beyond all that it holds.
+#[test]
+fn sizes_that_cannot_be_right_are_refused_at_once() {
+    let folder = write_folder(&small(dense()));
+    std::fs::remove_file(folder.path().join("meta.json")).unwrap();
+    npy::write(&npy_path(&folder, "labels"), Dtype::I32, &[4], &[0i32, 8_388_610, 1, -1]).unwrap();
+    let error = message(load(folder.path()));
+    assert!(error.contains("entry 1 is 8388610, which would make 8388611 classes for 4 vertices"), "{error}");
+    npy::write(&npy_path(&folder, "n_classes"), Dtype::I64, &[], &[8_388_611i64]).unwrap();
+    assert_eq!(load(folder.path()).unwrap().n_classes, 8_388_611, "if the file says so");
+
+    let folder = tempfile::tempdir().unwrap();
+    npy::write(&npy_path(&folder, "edges"), Dtype::I32, &[1, 2], &[0i32, 1]).unwrap();
+    npy::write(&npy_path(&folder, "num_nodes"), Dtype::I64, &[1], &[400_000_000i64]).unwrap();
+    let error = message(load(folder.path()));
+    assert!(error.contains("num_nodes: is 400000000, for 1 edges and no labels"), "{error}");
+    npy::write(&npy_path(&folder, "num_nodes"), Dtype::I64, &[1], &[0i64]).unwrap();
+    npy::write::<i32>(&npy_path(&folder, "edges"), Dtype::I32, &[0, 2], &[]).unwrap();
+    for (name, shape) in [("train_masks", [1 << 60, 0]), ("train_mask", [0, 1 << 60])] {
+        npy::write::<u8>(&npy_path(&folder, name), Dtype::U8, &shape, &[]).unwrap();
+        let error = message(load(folder.path()));
+        assert!(error.contains("has 1152921504606846976 splits"), "{error}");
+        std::fs::remove_file(npy_path(&folder, name)).unwrap();
+    }
+
+    // A file with holes may be longer than any memory.
+    let folder = write_folder(&small(dense()));
+    let header = "{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }\n";
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    std::fs::write(npy_path(&folder, "labels"), &bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(npy_path(&folder, "labels")).unwrap();
+    if file.set_len(bytes.len() as u64 + 8_000_000_000_000).is_ok() {
+        let error = load(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("labels"), "{error}");
+    }
+}
+
+#[test]
+fn meta_json_is_short_and_has_known_keys() {
+    let folder = write_folder(&small(dense()));
+    let meta = folder.path().join("meta.json");
+    std::fs::write(&meta, r#"{"n_clases": 3, "name": "x", "dim": 2}"#).unwrap();
+    let error = message(load(folder.path()));
+    assert!(error.contains("has unknown keys: dim, n_clases; known are name, n_classes"), "{error}");
+    std::fs::write(&meta, r#"{"num_classes": 5}"#).unwrap();
+    assert_eq!(load(folder.path()).unwrap().n_classes, 5);
+    std::fs::write(&meta, r#"{"num_classes": 5, "n_classes": 5}"#).unwrap();
+    assert!(message(load(folder.path())).contains("duplicate field"));
+    std::fs::write(&meta, " ".repeat((1 << 20) + 1)).unwrap();
+    assert!(message(load(folder.path())).contains("meta.json: is longer than 1048576 bytes"));
+}
+
+/// Whoever opens a pipe waits for its writer.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = write_folder(&small(dense()));
+    for name in ["labels.npy", "meta.json"] {
+        let path = folder.path().join(name);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let error = message(load(folder.path()));
+        assert!(error.contains(name) && error.ends_with("is a pipe or a device: expected a file"), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(message(load(folder.path())).ends_with("is a folder: expected a file"));
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, whole).unwrap();
+    }
 }
