@@ -120,8 +120,7 @@ fn start_logging(global: &Global) {
     let level = match (global.quiet, global.verbose) {
         (true, _) => LevelFilter::Error,
         (_, 0) => LevelFilter::Warn,
-        (_, 1) => LevelFilter::Info,
-        (_, 2) => LevelFilter::Debug,
+        (_, 1) => LevelFilter::Debug,
         _ => LevelFilter::Trace,
     };
     let asked = std::env::var("COHOP_LOG").ok();

@@ -153,6 +153,9 @@ impl Graph {
     }
 }
 
+/// Where each key's values begin, and the values.
+type Grouped<T> = (Vec<u64>, Vec<T>);
+
 /// Sorts `edge(i) = (source, destination, tag)` by (destination, source), ties in order of `i`. Returns where each
 /// destination's edges begin, and the (source, tag) of each edge.
 ///
@@ -161,7 +164,7 @@ pub(super) fn sort_edges<T: Copy + Default + Send + Sync>(
     n_vertices: usize,
     n_edges: usize,
     edge: impl Fn(usize) -> (u32, u32, T) + Sync,
-) -> Result<(Vec<u64>, Vec<(u32, T)>)> {
+) -> Result<Grouped<(u32, T)>> {
     let (_, by_source) = group_by_key(n_vertices, n_edges, |i| {
         let (source, destination, tag) = edge(i);
         (source, (source, destination, tag))
@@ -181,7 +184,7 @@ pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
     n_keys: usize,
     n_items: usize,
     item: impl Fn(usize) -> (u32, T) + Sync,
-) -> Result<(Vec<u64>, Vec<T>)> {
+) -> Result<Grouped<T>> {
     let n_workers = rayon::current_num_threads().min(n_items / ITEMS_PER_WORKER + 1);
     let asked = format_args!("{n_keys} vertices and {n_items} edges");
     // One more than a number of vertices, which are `u32`.
