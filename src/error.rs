@@ -196,8 +196,8 @@ pub enum Error {
     },
     /// After an epoch, the model gives validation vertices scores that are NaN or infinite.
     #[error(
-        "after epoch {epoch} scores of validation vertices are not finite: lower the learning rate, or look for extreme \
-         features"
+        "after epoch {epoch} scores of validation vertices are not finite: lower the learning rate, or look for \
+         extreme features"
     )]
     DivergedInValidation {
         /// Epoch, from 0.
@@ -228,8 +228,8 @@ impl Error {
     }
 }
 
-/// Text that comes from outside, for a message of one line: without control characters, which a terminal would obey, and
-/// with the middle of a long text left out.
+/// Text that comes from outside, for a message of one line: without control characters, which a terminal would obey,
+/// and with the middle of a long text left out.
 pub(crate) struct Plain<T>(pub(crate) T);
 
 impl<T: Display> Display for Plain<T> {

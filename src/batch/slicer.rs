@@ -174,7 +174,8 @@ impl<S: Scalar> Slicer<S> {
 
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
     ///
-    /// Errors: a vertex is out of range, a mapped value is NaN or infinite ([`Error::NotFinite`] names it), or there are more than `u32::MAX` sparse entries.
+    /// Errors: a vertex is out of range, a mapped value is NaN or infinite ([`Error::NotFinite`] names it), or there
+    /// are more than `u32::MAX` sparse entries.
     pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
         match &self.dataset.features {
             Features::F32(x) => self.dense_rows(x.data(), vertices),

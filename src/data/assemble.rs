@@ -276,7 +276,8 @@ fn features<S: Source>(arrays: &mut Arrays<'_, S>, meta: &Meta, n_vertices: usiz
             Dtype::U16 if declared == Some(FeatureDtype::Bf16) => FeatureDtype::Bf16,
             Dtype::U16 => {
                 return Err(array.error(
-                    "has dtype <u2: for bfloat16 meta.json must have \"feature_dtype\": \"bf16\", numbers go as <i4 or <f4",
+                    "has dtype <u2: for bfloat16 meta.json must have \"feature_dtype\": \"bf16\", numbers go as <i4 or \
+                     <f4",
                 ));
             }
             Dtype::F16 => FeatureDtype::F16,

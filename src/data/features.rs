@@ -89,7 +89,8 @@ impl<T: FeatureElement> Dense<T> {
         Ok(dense)
     }
 
-    /// Checks rows where they are used, if they are mapped and so have not been checked: `Ok` if all of `rows` are finite.
+    /// Checks rows where they are used, if they are mapped and so have not been checked: `Ok` if all of `rows` are
+    /// finite.
     fn check_rows(&self, rows: impl Iterator<Item = u32>) -> Result<()> {
         for row in rows {
             let row = row as usize;

@@ -19,10 +19,10 @@ pub struct LoadOptions {
 /// An `.npz` holds the arrays of a folder under the same names. `x` may stand for `feat`, `x_indptr`, `x_indices`,
 /// `x_data` and `x_shape` (rows, columns) for the parts of sparse features, `y` for `labels`, `node_type` for
 /// `vertex_type`; `num_classes` and `num_relations` (or `n_classes` and `n_relations`) replace entries of `meta.json`.
-/// Parts of a split may be masks, `train_mask: [n_vertices]`, or `[n_vertices, n_splits]` for several splits. Labels and
-/// features may be of any type: NaN is no label. Rows that do not ascend are sorted.
-/// In place of `indptr` and `indices` there may
-/// be `edges: [n_edges, 2]` (source, destination) in any order, with `num_nodes`. It is read into memory.
+/// Parts of a split may be masks, `train_mask: [n_vertices]`, or `[n_vertices, n_splits]` for several splits. Labels
+/// and features may be of any type: NaN is no label. Rows that do not ascend are sorted. In place of `indptr` and
+/// `indices` there may be `edges: [n_edges, 2]` (source, destination) in any order, with `num_nodes`. It is read into
+/// memory.
 ///
 /// If a file or folder has the name of a built-in data set, it is loaded. The whole graph is checked; mapped features
 /// are not read.

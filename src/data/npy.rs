@@ -118,8 +118,8 @@ enum Body {
 impl NpyArray {
     /// Opens a `.npy` file and reads its header. Errors call the array `name`.
     ///
-    /// Errors: it is no file (a folder, a pipe, a device) or cannot be read, its header is not a supported one, or it is
-    /// shorter than its shape needs.
+    /// Errors: it is no file (a folder, a pipe, a device) or cannot be read, its header is not a supported one, or it
+    /// is shorter than its shape needs.
     pub fn open(path: &Path, name: &str) -> Result<Self> {
         let mut file = open_regular(path)?;
         let (header, offset) = read_header(&mut file).map_err(|problem| Error::format(path, problem))?;

@@ -158,8 +158,8 @@ impl TensorFile {
         Ok(file)
     }
 
-    /// `Ok` if the file has a checksum, which [`read`](TensorFile::read) has compared then. Files of other programs have
-    /// none.
+    /// `Ok` if the file has a checksum, which [`read`](TensorFile::read) has compared then. Files of other programs
+    /// have none.
     ///
     /// Errors: there is none.
     pub(crate) fn has_checksum(&self) -> Result<()> {
@@ -194,7 +194,8 @@ pub(crate) struct Tensors<'a> {
 impl Tensors<'_> {
     /// The matrix with this name.
     ///
-    /// Errors: there is none, it has another shape or type or a number that is not finite, or the device is out of memory.
+    /// Errors: there is none, it has another shape or type or a number that is not finite, or the device is out of
+    /// memory.
     pub(crate) fn get<D: Device>(&self, device: &D, name: &str, shape: [usize; 2]) -> Result<Tensor<D>> {
         let view = self.tensors.tensor(name).map_err(|e| Error::format(self.path, format!("{name}: {e}")))?;
         let expected = dtype::<D::Scalar>();

@@ -99,6 +99,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Errors: the file cannot be read, is no checkpoint or is damaged.
     pub fn read(folder: &Path) -> Result<Self> {
         #[derive(Deserialize)]
         struct Version {
@@ -119,6 +120,8 @@ impl Opened {
     }
 
     /// The parameters of the best epoch, or of the last where there is no best one, for a model with such parameters.
+    ///
+    /// Errors: their names or shapes are not the model's, or the device is out of memory.
     pub fn best_parameters<D: Device>(&self, device: &D, model: &dyn Model<D>) -> Result<Vec<Tensor<D>>> {
         let tensors = self.file.tensors()?;
         let kind = if self.info.best.is_some() { "best" } else { "parameter" };
@@ -172,8 +175,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Restores the state of the run that [`save`](Trainer::save) wrote to `folder`; the model must have the same
     /// parameters, and the data set must be the same.
     ///
-    /// Errors: the file cannot be read, is no checkpoint or is damaged, its parameters have other names or shapes, or the
-    /// run was on another data set or split.
+    /// Errors: the file cannot be read, is no checkpoint or is damaged, its parameters have other names or shapes, or
+    /// the run was on another data set or split.
     pub fn load(&mut self, folder: &Path) -> Result<()> {
         let opened = Opened::read(folder)?;
         opened.info.data.check_print(&self.fingerprint, &self.dataset().name, true)?;
@@ -230,8 +233,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
 
 impl<D: Device> Trainer<D> {
     /// The run of a built-in model that [`save`](Trainer::save) wrote to `folder`, on the same data set with the same
-    /// split and type of features ([`CheckpointInfo::data`] has both). `adjust` may change settings that past epochs did
-    /// not depend on, such as the number of epochs or workers. A run of several processing elements has yet to
+    /// split and type of features ([`CheckpointInfo::data`] has both). `adjust` may change settings that past epochs
+    /// did not depend on, such as the number of epochs or workers. A run of several processing elements has yet to
     /// [`join`](Trainer::join) them; [`CheckpointInfo::parallel`] says how it did.
     ///
     /// Errors: those of [`load`](Trainer::load) and [`new`](Trainer::new).

@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 /// The largest number of elements of an array that are looked at.
 const SAMPLE: usize = 4096;
 
-/// Counts of a data set, and hashes of a sample of its arrays: of up to 4096 elements of each, evenly spaced. So it costs
-/// next to nothing on data of any size, and tells different data sets apart, but may not notice that a single element
-/// has changed.
+/// Counts of a data set, and hashes of a sample of its arrays: of up to 4096 elements of each, evenly spaced. So it
+/// costs next to nothing on data of any size, and tells different data sets apart, but may not notice that a single
+/// element has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// Number of vertices.
@@ -74,8 +74,8 @@ impl Fingerprint {
         }
     }
 
-    /// `Ok` if a data set is the one whose fingerprint this is, up to what was sampled. Whether it has the same training,
-    /// validation and test vertices is a question of its own: `same_split` asks it too.
+    /// `Ok` if a data set is the one whose fingerprint this is, up to what was sampled. Whether it has the same
+    /// training, validation and test vertices is a question of its own: `same_split` asks it too.
     ///
     /// Errors: [`Error::InvalidArgument`], which says what differs.
     pub fn check(&self, dataset: &Dataset, same_split: bool) -> Result<()> {

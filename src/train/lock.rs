@@ -10,8 +10,8 @@ use crate::nn::tensor_file::TEMPORARY;
 /// Name of the file that is locked.
 const LOCK: &str = "lock";
 
-/// A checkpoint folder that no other process uses as long as this lives, if that asks too. The file `lock` in the folder
-/// stays behind; the lock itself ends with the process, however it ends.
+/// A checkpoint folder that no other process uses as long as this lives, if that asks too. The file `lock` in the
+/// folder stays behind; the lock itself ends with the process, however it ends.
 #[derive(Debug)]
 pub struct CheckpointLock {
     folder: PathBuf,

@@ -91,9 +91,9 @@ impl<D: Device> Trainer<D> {
     /// [`predict`](Trainer::predict) on a data set that need not be the one it was trained on: it needs neither labels
     /// nor splits. `adjust` may change how predictions are made.
     ///
-    /// Errors: the file cannot be read, is no checkpoint or is damaged; the data set has another number of feature columns
-    /// or relations than the model (without features: of vertices); the number of fanouts is not that of layers; and those
-    /// of the source of batches and the device.
+    /// Errors: the file cannot be read, is no checkpoint or is damaged; the data set has another number of feature
+    /// columns or relations than the model (without features: of vertices); the number of fanouts is not that of
+    /// layers; and those of the source of batches and the device.
     pub fn to_predict(
         device: D,
         dataset: Arc<Dataset>,

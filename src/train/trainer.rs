@@ -213,8 +213,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         })
     }
 
-    /// Makes [`fit`](Trainer::fit) and [`run_epoch`](Trainer::run_epoch) end with [`Error::Interrupted`] soon after `flag`
-    /// is set, by a signal's handler for instance. Of several processing elements, all end if one's flag is set.
+    /// Makes [`fit`](Trainer::fit) and [`run_epoch`](Trainer::run_epoch) end with [`Error::Interrupted`] soon after
+    /// `flag` is set, by a signal's handler for instance. Of several processing elements, all end if one's flag is set.
     pub fn stop_when(&mut self, flag: Arc<AtomicBool>, at: StopAt) {
         self.stop = Some(Stop { flag, at, heard: false });
     }
