@@ -2,10 +2,13 @@
 
 use clap::Args;
 use cohop::Result;
-use cohop::data::{self, Dataset, FeatureDtype};
+use cohop::data::{self, Dataset, FeatureDtype, Features};
+use cohop::train::CheckpointInfo;
+
+use crate::given::{self, Given};
 
 // The data set of a command. (No doc comment: clap would use it as the help of the command.)
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct DataArgs {
     /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat
@@ -30,5 +33,48 @@ impl DataArgs {
             dataset.features = dataset.features.to_dtype(dtype)?;
         }
         Ok(dataset)
+    }
+
+    /// Loads the data set of a checkpoint's run, with its split and type of features, or what the command line has
+    /// instead; `other` says whether it may be another data set.
+    pub fn load_again(&self, given: &Given, info: &CheckpointInfo, other: bool) -> Result<Dataset> {
+        let mut dataset = data::load(self.name_again(given, info))?;
+        let kind = |features: &Features| match features {
+            Features::Sparse(_) => "sparse".to_owned(),
+            dense => dense.dtype().map_or_else(|| "none".to_owned(), |dtype| dtype.to_string()),
+        };
+        let same_kind = kind(&dataset.features) == info.data.features || dataset.features.is_none();
+        if let (false, Ok(dtype)) = (same_kind, info.data.features.parse::<FeatureDtype>()) {
+            dataset.features = dataset.features.to_dtype(dtype)?;
+        }
+        let split = match (self.split, info.data.split) {
+            // Another data set may have fewer.
+            (None, Some(k)) if k < dataset.splits.len() => Some(k),
+            (split, _) => split,
+        };
+        if let Some(k) = split {
+            dataset.select_split(k)?;
+        }
+        if !other {
+            info.data.check(&dataset, !given.has("split"))?;
+        }
+        if let Some(dtype) = self.feature_dtype {
+            dataset.features = dataset.features.to_dtype(dtype)?;
+        }
+        Ok(dataset)
+    }
+
+    /// The data set's name: that on the command line, or else that of a checkpoint's run.
+    pub fn name_again<'a>(&'a self, given: &Given, info: &'a CheckpointInfo) -> &'a str {
+        match info.notes.get(given::DATA) {
+            Some(name) if !given.has("data") => name,
+            _ => &self.name,
+        }
+    }
+
+    /// The data set's name for the notes of a run: a path is made absolute, so that it can be found from elsewhere.
+    pub fn lasting_name(&self) -> String {
+        let absolute = std::fs::canonicalize(&self.name).ok();
+        absolute.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| self.name.clone())
     }
 }

@@ -1,5 +1,6 @@
 //! `cohop infer`
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,20 +10,25 @@ use serde::Serialize;
 
 use super::data::DataArgs;
 use super::device::on_device;
+use super::given::Given;
 use super::{Global, number, output};
-use cohop::Result;
-use cohop::data::npy::{self, Dtype};
+use cohop::data::npy::{self, Dtype, NpyArray};
 use cohop::device::Device;
 use cohop::sample::Fanouts;
-use cohop::train::{EvalMode, Evaluation, MAX_WORKERS, Trainer, argmax_rows};
+use cohop::train::{EvalMode, MAX_WORKERS, Trainer, accuracy, argmax_rows, read_info};
+use cohop::{Error, Result};
 
 /// Predict with a checkpoint's best parameters
 ///
-/// Writes the predicted class of every vertex (i64), or with --logits the class scores (f32, [n, classes]).
+/// Writes the predicted class of every vertex, or of those of --vertices (i64), or with --logits the class scores (f32,
+/// [n, classes]). Data set, split and type of features are those of training, unless given. The data set needs neither
+/// labels nor splits.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cohop infer --checkpoint run1 --out predictions.npy
+  cohop infer --checkpoint run1 --vertices ids.npy --out predictions.npy
+  cohop infer --checkpoint run1 --data new.npz --other-data --out predictions.npy
   cohop infer --checkpoint run1 --data ../shared/data/cora.npz --eval sampled --fanouts 20,20 --out p.npy")]
 pub(super) struct InferArgs {
     /// The folder that `cohop train --checkpoint` wrote
@@ -30,6 +36,12 @@ pub(super) struct InferArgs {
     checkpoint: PathBuf,
     #[command(flatten)]
     data: DataArgs,
+    /// Predict although the data set is not the one of training
+    #[arg(long)]
+    other_data: bool,
+    /// A .npy file with the ids of the vertices to predict, in any order [default: all]
+    #[arg(long, value_name = "FILE")]
+    vertices: Option<PathBuf>,
     /// Which neighbourhoods to predict from
     #[arg(long, value_enum, default_value_t = Neighborhoods::Full)]
     eval: Neighborhoods,
@@ -71,13 +83,36 @@ struct Report {
     out: PathBuf,
 }
 
-pub(super) fn run(global: &Global, args: &InferArgs) -> Result<ExitCode> {
-    on_device!(global.device, f32, device => run_on(device, global, args))
+pub(super) fn run(global: &Global, args: &InferArgs, given: &Given) -> Result<ExitCode> {
+    if args.eval == Neighborhoods::Full && args.fanouts.is_some() {
+        return Err(Error::invalid(
+            "--fanouts",
+            "given",
+            "none with full neighbourhoods: add --eval sampled",
+        ));
+    }
+    output::check_writable(&args.out)?;
+    on_device!(global.device, f32, device => run_on(device, global, args, given))
 }
 
-fn run_on<D: Device<Scalar = f32>>(device: D, global: &Global, args: &InferArgs) -> Result<ExitCode> {
-    let dataset = Arc::new(args.data.load()?);
-    let mut trainer = Trainer::resume(device, dataset.clone(), &args.checkpoint, |config| {
+fn run_on<D: Device<Scalar = f32>>(
+    device: D,
+    global: &Global,
+    args: &InferArgs,
+    given: &Given,
+) -> Result<ExitCode> {
+    let info = read_info(&args.checkpoint)?;
+    let asked = match &args.vertices {
+        Some(path) => Some(NpyArray::open(path, "vertices").and_then(|array| array.ids())?),
+        None => None,
+    };
+    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data)?);
+    let n_classes = info.config.model.n_classes;
+    if dataset.n_classes > n_classes {
+        let (there, here) = (dataset.n_classes, n_classes);
+        log::warn!("the data set has {there} classes, the model {here}: it never predicts the others");
+    }
+    let trainer = Trainer::to_predict(device, dataset.clone(), &args.checkpoint, |config| {
         config.eval = match args.eval {
             Neighborhoods::Sampled => EvalMode::Sampled,
             Neighborhoods::Full => EvalMode::Full,
@@ -88,24 +123,27 @@ fn run_on<D: Device<Scalar = f32>>(device: D, global: &Global, args: &InferArgs)
             config.sampler.fanouts = fanouts.clone();
         }
     })?;
-    trainer.restore_best()?;
-    let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
+    let all: Vec<u32> = match &asked {
+        Some(ids) => ids.to_vec(),
+        None => (0..dataset.n_vertices() as u32).collect(),
+    };
     let logits = trainer.predict(&all)?;
-    let n_classes = trainer.config().model.n_classes;
+    let predictions = argmax_rows(&logits, n_classes);
     if args.logits {
         npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits)?;
     } else {
-        let classes: Vec<i64> = argmax_rows(&logits, n_classes).into_iter().map(i64::from).collect();
+        let classes: Vec<i64> = predictions.iter().copied().map(i64::from).collect();
         npy::write(&args.out, Dtype::I64, &[all.len()], &classes)?;
     }
+    let rows_asked: Option<HashMap<u32, usize>> =
+        asked.as_ref().map(|ids| ids.iter().enumerate().map(|(row, &v)| (v, row)).collect());
+    let row_of = |v: u32| rows_asked.as_ref().map_or(Some(v as usize), |rows| rows.get(&v).copied());
+    // Of those that were predicted. A label that the model does not know is never right.
     let accuracy = |vertices: &[u32]| -> Result<Option<f64>> {
-        let rows: Vec<f32> = vertices
-            .iter()
-            .flat_map(|&v| &logits[v as usize * n_classes..(v as usize + 1) * n_classes])
-            .copied()
-            .collect();
-        let labels: Vec<i32> = vertices.iter().map(|&v| dataset.labels[v as usize]).collect();
-        let accuracy = Evaluation::new(&rows, n_classes, &labels)?.accuracy;
+        let rows = || vertices.iter().filter_map(|&v| row_of(v).map(|row| (v, row)));
+        let predicted: Vec<i32> = rows().map(|(_, row)| predictions[row]).collect();
+        let labels: Vec<i32> = rows().map(|(v, _)| dataset.labels[v as usize]).collect();
+        let accuracy = accuracy(&predicted, &labels)?;
         Ok((!accuracy.is_nan()).then_some(accuracy))
     };
     let report = Report {

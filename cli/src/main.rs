@@ -1,12 +1,14 @@
 //! The command line: `cohop train | infer | info | generate | study | bench | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object per line and nothing else), progress and messages to stderr.
-//! Exit status: 0 success, 1 failure, 2 wrong usage.
+//! Exit status: 0 success, 1 failure, 2 wrong usage, 130 and 143 stopped by SIGINT and SIGTERM, 141 the reader of
+//! stdout has gone.
 
 mod bench;
 mod data;
 mod device;
 mod generate;
+mod given;
 mod gradcheck;
 mod infer;
 mod info;
@@ -14,16 +16,21 @@ mod number;
 mod output;
 mod plot;
 mod progress;
+mod signals;
 mod study;
 mod table;
 mod train;
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use log::LevelFilter;
 
 use cohop::{Error, Result};
+use given::Given;
+use output::STDOUT;
 
 /// Cooperative multi-hop: minibatch training of graph neural networks.
 #[derive(Debug, Parser)]
@@ -72,33 +79,98 @@ enum Command {
 /// The most compute threads.
 const MAX_THREADS: u64 = 4096;
 
-/// The status of wrong usage, as clap has it.
-const WRONG_USAGE: u8 = 2;
+/// The exit status of wrong usage.
+const USAGE: u8 = 2;
+
+/// The exit status of a program that nobody reads any more: what a shell gives one that SIGPIPE ended.
+const BROKEN_PIPE: u8 = 141;
+
+/// What the library calls the settings that come from options.
+const SETTINGS: [&str; 36] = [
+    "attention_dropout",
+    "bases",
+    "batch_size",
+    "blocks",
+    "cache",
+    "cache policy",
+    "class_weights",
+    "clip_norm",
+    "data_on_device",
+    "device",
+    "dropout",
+    "edge_factor",
+    "eval_every",
+    "fanouts",
+    "feature dtype",
+    "heads",
+    "hidden",
+    "input_dropout",
+    "kappa",
+    "layers",
+    "lr",
+    "lr_schedule",
+    "machine",
+    "metric",
+    "mode",
+    "miss rate",
+    "n_layers",
+    "n_pes",
+    "number of --hidden",
+    "number of processing elements",
+    "output_heads",
+    "per_relation",
+    "scale",
+    "split",
+    "weight_decay",
+    "workers",
+];
 
 fn main() -> ExitCode {
-    // Wrong usage ends the process here, with status 2.
-    let cli = Cli::parse();
+    let mut command = Cli::command();
+    command.build();
+    let parsed = command.clone().try_get_matches();
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, given) = match parsed {
+        Ok((cli, matches)) => (cli, Given::of(&command, &matches)),
+        Err(text) => return show(&text),
+    };
     start_logging(&cli.global);
     if let Err(error) = cohop::data::explain_truncated_files() {
         log::debug!("no handler of SIGBUS: {error}");
     }
-    match run(&cli) {
-        Ok(status) => status,
-        // The reader of the output has read enough, as in `cohop train | head`.
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cohop: {error}");
-            match error {
-                Error::InvalidArgument { argument, .. } if argument.starts_with("--") => {
-                    ExitCode::from(WRONG_USAGE)
-                }
-                _ => ExitCode::FAILURE,
-            }
+    let status = run(&cli, &given).unwrap_or_else(|error| match &error {
+        // The reader of the output has read enough, as in `cohop train | head`: quietly, but not as a success.
+        Error::Io { source, path } if source.kind() == ErrorKind::BrokenPipe && path == Path::new(STDOUT) => {
+            ExitCode::from(BROKEN_PIPE)
+        }
+        error => {
+            output::message(format_args!("cohop: {error}"));
+            if is_usage(error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        }
+    });
+    if status == ExitCode::SUCCESS && output::lost_messages() { ExitCode::FAILURE } else { status }
+}
+
+/// Prints help, the version, or what is wrong with the command line.
+fn show(text: &clap::Error) -> ExitCode {
+    match text.print() {
+        _ if text.use_stderr() => ExitCode::from(USAGE),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => ExitCode::from(BROKEN_PIPE),
+        Err(e) => {
+            output::message(format_args!("cohop: {}", Error::io(STDOUT, e)));
+            ExitCode::FAILURE
         }
     }
 }
 
-fn run(cli: &Cli) -> Result<ExitCode> {
+/// Whether an error is about what was asked for, not about what was found.
+fn is_usage(error: &Error) -> bool {
+    let Error::InvalidArgument { argument, .. } = error else { return false };
+    argument.starts_with("--") || SETTINGS.contains(argument)
+}
+
+fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
     if let Some(threads) = cli.global.threads {
         rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
@@ -106,8 +178,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             .map_err(|e| Error::Worker { worker: "the thread pool".to_owned(), problem: e.to_string() })?;
     }
     match &cli.command {
-        Command::Train(args) => train::run(&cli.global, args),
-        Command::Infer(args) => infer::run(&cli.global, args),
+        Command::Train(args) => train::run(&cli.global, args, given),
+        Command::Infer(args) => infer::run(&cli.global, args, given),
         Command::Info(args) => info::run(&cli.global, args),
         Command::Generate(args) => generate::run(&cli.global, args),
         Command::Bench(args) => bench::run(&cli.global, args),
@@ -146,12 +218,12 @@ impl log::Log for Messages {
 
     fn log(&self, message: &log::Record<'_>) {
         if self.enabled(message.metadata()) {
-            eprintln!(
+            output::message(format_args!(
                 "{}: {}: {}",
                 message.level().as_str().to_lowercase(),
                 message.target(),
                 message.args()
-            );
+            ));
         }
     }
 

@@ -197,7 +197,8 @@ fn form(path: &Path) -> Result<Form> {
 
 /// `Ok` if a plot can have this file name. Called before the work begins.
 pub(super) fn check(path: Option<&Path>) -> Result<()> {
-    path.map_or(Ok(()), |path| form(path).map(drop))
+    let check = |path| form(path).and_then(|_| crate::output::check_writable(path));
+    path.map_or(Ok(()), check)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::plot::{Plot, Scale, Series};
+use super::signals::Signals;
 use super::train::Log;
 use super::{Global, output};
 use cohop::Result;
@@ -24,10 +25,13 @@ pub(super) struct Progress {
     /// Training and validation loss, training and validation accuracy, by epoch from 1.
     curves: [Vec<(f64, f64)>; 4],
     epoch_start: Instant,
+    signals: Signals,
+    /// Whether it was said that a signal came.
+    said: bool,
 }
 
 impl Progress {
-    pub(super) fn new(global: &Global, epochs: u64, checkpoint: Option<PathBuf>) -> Self {
+    pub(super) fn new(global: &Global, epochs: u64, checkpoint: Option<PathBuf>, signals: Signals) -> Self {
         // Without a terminal on stderr indicatif draws nothing.
         let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let style = ProgressStyle::with_template("{prefix} [{bar:20}] {pos}/{len} {wide_msg}")
@@ -42,6 +46,8 @@ impl Progress {
             plot: None,
             curves: Default::default(),
             epoch_start: Instant::now(),
+            signals,
+            said: false,
         }
     }
 
@@ -95,6 +101,15 @@ impl<D: Device> Observer<D> for Progress {
             indicatif::HumanCount((report.edges as f64 / seconds) as u64)
         ));
         self.bar.set_position(index as u64 + 1);
+        if self.signals.came() && !self.said {
+            self.said = true;
+            let what = if self.checkpoint.is_some() { "epoch" } else { "batch" };
+            self.bar.suspend(|| {
+                output::message(format_args!(
+                    "cohop: stopping after this {what}; a second signal stops at once"
+                ));
+            });
+        }
     }
 
     fn epoch_done(&mut self, trainer: &Trainer<D>, report: &EpochReport) -> Result<()> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::checkpoint::Opened;
 use super::evaluate::{Evaluation, infer_batches, infer_full};
 use super::fingerprint::Fingerprint;
-use super::{EvalMode, TrainConfig, Trainer};
+use super::{ClassWeights, EvalMode, TrainConfig, Trainer};
 use crate::data::Dataset;
 use crate::device::{Device, FeatureElement, Method};
 use crate::error::{Error, Result};
@@ -102,6 +102,8 @@ impl<D: Device> Trainer<D> {
     ) -> Result<Self> {
         let opened = Opened::read(folder)?;
         let mut config = opened.info.config.clone();
+        // A matter of training, which may need labels.
+        config.class_weights = ClassWeights::Equal;
         adjust(&mut config);
         let fingerprint = Fingerprint::of(&dataset);
         let dataset = config.transformed(dataset)?;

@@ -3,29 +3,123 @@
 mod log;
 mod options;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 pub(super) use self::log::Log;
-use self::options::CommName;
+use self::options::{CommName, Resume};
 pub(super) use self::options::{SamplerName, TrainArgs};
 use super::device::on_device;
+use super::given::{self, Given};
 use super::progress::Progress;
+use super::signals::Signals;
 use super::{Global, output};
 use cohop::comm::{Communicator, threads};
 use cohop::coop::Mode;
 use cohop::data::{Dataset, SbmData};
 use cohop::device::Device;
-use cohop::train::{LrSchedule, Outcome, ParallelConfig, Trainer};
+use cohop::train::{
+    CHECKPOINT_FILE, CheckpointInfo, CheckpointLock, LrSchedule, Outcome, ParallelConfig, StopAt,
+    TrainConfig, Trainer, read_info,
+};
 use cohop::{Error, Result};
 
-pub(super) fn run(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+pub(super) fn run(global: &Global, args: &TrainArgs, given: &Given) -> Result<ExitCode> {
     args.check()?;
     match args.parallel.comm {
-        CommName::Nccl => run_nccl(global, args),
+        CommName::Nccl => run_nccl(global, args, given),
         CommName::Threads | CommName::Mpi => {
-            on_device!(global.device, f32, device => run_on(&device, global, args))
+            on_device!(global.device, f32, device => run_on(&device, global, args, given))
         }
+    }
+}
+
+/// A run that was checked as far as can be before data is loaded.
+struct Run<'a> {
+    global: &'a Global,
+    args: &'a TrainArgs,
+    /// What it goes on from.
+    resumed: Option<CheckpointInfo>,
+    /// How processing elements share batches; `None` if there is one only.
+    parallel: Option<ParallelConfig>,
+    pes: usize,
+    dataset: Arc<Dataset>,
+    notes: BTreeMap<String, String>,
+    signals: Signals,
+    /// Held until the end; the processes of an MPI job leave it to the first of them.
+    _lock: Option<CheckpointLock>,
+}
+
+impl<'a> Run<'a> {
+    fn begin(global: &'a Global, args: &'a TrainArgs, given: &Given) -> Result<Self> {
+        if args.output.resume.is_none() {
+            // Before a folder is made.
+            self::parallel(args)?;
+        }
+        let mut pes = args.parallel.pes.unwrap_or(2);
+        let mpi = args.parallel.comm == CommName::Mpi;
+        let (mut lock, mut resumed) = (None, None);
+        if let Some(folder) = &args.output.checkpoint {
+            if !mpi {
+                lock = Some(CheckpointLock::take(folder)?);
+            }
+            let exists = std::fs::symlink_metadata(folder.join(CHECKPOINT_FILE)).is_ok();
+            match args.output.resume {
+                Some(Resume::Auto) if !exists => {}
+                Some(_) => resumed = Some(read_info(folder)?),
+                None if exists && !args.output.overwrite => {
+                    let problem = "has a checkpoint: --resume goes on from it, --overwrite begins anew";
+                    return Err(Error::format(folder, problem));
+                }
+                None => {}
+            }
+        }
+        let mut notes = given.notes(&args.data.lasting_name())?;
+        let parallel;
+        let dataset = match &resumed {
+            None => {
+                parallel = self::parallel(args)?;
+                args.data.load()?
+            }
+            Some(info) => {
+                given.check_resumed(info)?;
+                parallel = info.parallel.map(|p| ParallelConfig { mode: p.mode, partition: p.partition });
+                pes = info.parallel.map_or(1, |p| p.pes);
+                if parallel.is_none() && args.parallel.comm != CommName::Threads {
+                    let expected = "threads, for the checkpoint's run has one processing element";
+                    return Err(Error::invalid("--comm", "given", expected));
+                }
+                notes.clone_from(&info.notes);
+                if given.has("data") {
+                    notes.insert(given::DATA.to_owned(), args.data.lasting_name());
+                }
+                args.data.load_again(given, info, args.output.other_data)?
+            }
+        };
+        let signals = Signals::listen()?;
+        let dataset = Arc::new(dataset);
+        Ok(Run { global, args, resumed, parallel, pes, dataset, notes, signals, _lock: lock })
+    }
+
+    /// Reports how the run ended.
+    fn end(&self, outcome: Result<Option<Fitted>>) -> Result<ExitCode> {
+        let epochs = match outcome {
+            Ok(Some(outcome)) => return report(self.global, self.args, &self.dataset, &outcome),
+            Ok(None) => return Ok(ExitCode::SUCCESS),
+            Err(Error::Interrupted { epochs }) => epochs,
+            Err(error) => return Err(error),
+        };
+        match &self.args.output.checkpoint {
+            Some(folder) => output::message(format_args!(
+                "cohop: interrupted after epoch {epochs}; its checkpoint is in {}: --resume goes on from there",
+                folder.display()
+            )),
+            None => output::message(format_args!(
+                "cohop: interrupted after {epochs} whole epochs; nothing is kept without --checkpoint"
+            )),
+        }
+        Ok(self.signals.status())
     }
 }
 
@@ -41,23 +135,28 @@ fn parallel(args: &TrainArgs) -> Result<Option<ParallelConfig>> {
     Ok(Some(ParallelConfig { mode: args.parallel.mode, partition: args.parallel.partition }))
 }
 
-fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &TrainArgs) -> Result<ExitCode> {
-    let parallel = parallel(args)?;
-    let dataset = Arc::new(args.data.load()?);
-    let Some(parallel) = parallel else {
-        let outcome = fit(trainer(device, global, args, &dataset)?, global, args, true)?;
-        return report(global, args, &dataset, &outcome);
+fn run_on<D: Device<Scalar = f32>>(
+    device: &D,
+    global: &Global,
+    args: &TrainArgs,
+    given: &Given,
+) -> Result<ExitCode> {
+    check_mpi(args)?;
+    let run = Run::begin(global, args, given)?;
+    let Some(parallel) = run.parallel else {
+        let outcome = trainer(device, &run).and_then(|trainer| fit(trainer, &run, true));
+        return run.end(outcome.map(Some));
     };
-    let one = |communicator| fit_together(device, global, args, &dataset, parallel, communicator);
+    let one = |communicator| fit_together(device, &run, parallel, communicator);
     let outcomes = match args.parallel.comm {
-        CommName::Mpi => run_mpi(args, one)?,
-        _ => threads::run(args.parallel.pes.unwrap_or(2), one)?,
+        CommName::Mpi => run_mpi(one),
+        _ => threads::run(run.pes, one),
     };
-    report_first(global, args, &dataset, &outcomes)
+    run.end(outcomes.map(first))
 }
 
 #[cfg(all(feature = "cuda", not(feature = "emulate")))]
-fn run_nccl(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
+fn run_nccl(global: &Global, args: &TrainArgs, given: &Given) -> Result<ExitCode> {
     use super::device::DeviceName;
     let refused = match global.device {
         DeviceName::Cuda(0) => None,
@@ -68,17 +167,18 @@ fn run_nccl(global: &Global, args: &TrainArgs) -> Result<ExitCode> {
         let expected = "cuda with --comm nccl, whose processing elements have the GPUs from number 0 on";
         return Err(Error::invalid("--device", device, expected));
     }
-    let parallel = parallel(args)?;
-    let dataset = Arc::new(args.data.load()?);
-    let Some(parallel) = parallel else { unreachable!("serial mode goes with --comm threads only") };
-    let outcomes = cohop::comm::nccl::run(args.parallel.pes.unwrap_or(2), |communicator, device| {
-        fit_together(&device, global, args, &dataset, parallel, communicator)
-    })?;
-    report_first(global, args, &dataset, &outcomes)
+    let run = Run::begin(global, args, given)?;
+    let Some(parallel) = run.parallel else {
+        return Err(Error::invalid("--comm", "nccl", "threads for a run of one processing element"));
+    };
+    let outcomes = cohop::comm::nccl::run(run.pes, |communicator, device| {
+        fit_together(&device, &run, parallel, communicator)
+    });
+    run.end(outcomes.map(first))
 }
 
 #[cfg(not(all(feature = "cuda", not(feature = "emulate"))))]
-fn run_nccl(_: &Global, _: &TrainArgs) -> Result<ExitCode> {
+fn run_nccl(_: &Global, _: &TrainArgs, _: &Given) -> Result<ExitCode> {
     let remedy = "build with the feature `cuda`".to_owned();
     Err(Error::Unavailable { what: "--comm nccl".to_owned(), remedy })
 }
@@ -86,72 +186,89 @@ fn run_nccl(_: &Global, _: &TrainArgs) -> Result<ExitCode> {
 /// Trains as one of several processing elements: its rank and outcome.
 fn fit_together<D: Device<Scalar = f32>>(
     device: &D,
-    global: &Global,
-    args: &TrainArgs,
-    dataset: &Arc<Dataset>,
+    run: &Run<'_>,
     parallel: ParallelConfig,
     communicator: Communicator,
 ) -> Result<(usize, Fitted)> {
-    let rank = communicator.rank();
-    let trainer = trainer(device, global, args, dataset)?.join(parallel, communicator)?;
-    fit(trainer, global, args, rank == 0).map(|outcome| (rank, outcome))
-}
-
-/// Reports the outcome of processing element 0, if it is among these.
-fn report_first(
-    global: &Global,
-    args: &TrainArgs,
-    dataset: &Dataset,
-    outcomes: &[(usize, Fitted)],
-) -> Result<ExitCode> {
-    if let Some((_, outcome)) = outcomes.iter().find(|(rank, _)| *rank == 0) {
-        report(global, args, dataset, outcome)?;
+    let (rank, size) = (communicator.rank(), communicator.size());
+    let _lock = match &run.args.output.checkpoint {
+        Some(folder) if run.args.parallel.comm == CommName::Mpi && rank == 0 => {
+            Some(CheckpointLock::take(folder)?)
+        }
+        _ => None,
+    };
+    if run.resumed.is_some() && size != run.pes {
+        let expected = format!("the {} of the checkpoint's run", run.pes);
+        return Err(Error::invalid("number of processing elements", size, expected));
     }
-    Ok(ExitCode::SUCCESS)
+    let trainer = trainer(device, run)?.join(parallel, communicator)?;
+    fit(trainer, run, rank == 0).map(|outcome| (rank, outcome))
 }
 
-#[cfg(feature = "mpi")]
-fn run_mpi<T>(args: &TrainArgs, one: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
+/// The outcome of processing element 0, if it is among these.
+fn first(outcomes: Vec<(usize, Fitted)>) -> Option<Fitted> {
+    outcomes.into_iter().find(|(rank, _)| *rank == 0).map(|(_, outcome)| outcome)
+}
+
+/// `Ok` unless `--comm mpi` is asked for and cannot be.
+fn check_mpi(args: &TrainArgs) -> Result<()> {
+    if args.parallel.comm != CommName::Mpi {
+        return Ok(());
+    }
+    if cfg!(not(feature = "mpi")) {
+        let remedy = "build with the feature `mpi`".to_owned();
+        return Err(Error::Unavailable { what: "--comm mpi".to_owned(), remedy });
+    }
     if args.parallel.pes.is_some() {
         return Err(Error::invalid("--pes", "given", "mpirun's -np with --comm mpi"));
     }
+    Ok(())
+}
+
+#[cfg(feature = "mpi")]
+fn run_mpi<T>(one: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
     cohop::comm::mpi::run(one).map(|outcome| vec![outcome])
 }
 
 #[cfg(not(feature = "mpi"))]
-fn run_mpi<T>(_: &TrainArgs, _: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
-    let remedy = "build with the feature `mpi`".to_owned();
-    Err(Error::Unavailable { what: "--comm mpi".to_owned(), remedy })
+fn run_mpi<T>(_: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
+    unreachable!("refused by `check_mpi`")
 }
 
 /// A new trainer, or that of a checkpoint.
-fn trainer<D: Device<Scalar = f32>>(
-    device: &D,
-    global: &Global,
-    args: &TrainArgs,
-    dataset: &Arc<Dataset>,
-) -> Result<Trainer<D>> {
-    match &args.output.checkpoint {
-        Some(folder) if args.output.resume => {
-            let mut epochs = None;
-            let trainer = Trainer::resume(device.clone(), dataset.clone(), folder, |config| {
-                epochs = Some(config.epochs);
+fn trainer<D: Device<Scalar = f32>>(device: &D, run: &Run<'_>) -> Result<Trainer<D>> {
+    let (args, device, dataset) = (run.args, device.clone(), run.dataset.clone());
+    let mut trainer = match &args.output.checkpoint {
+        Some(folder) if run.resumed.is_some() => {
+            let mut planned = None;
+            let adjust = |config: &mut TrainConfig| {
+                planned = Some(config.epochs);
                 config.epochs = args.optimization.epochs.unwrap_or(config.epochs);
                 config.patience = args.optimization.patience.or(config.patience);
                 config.workers = args.sampling.workers;
-            })?;
+            };
+            let trainer = if args.output.other_data {
+                Trainer::resume_on_other_data(device, dataset, folder, adjust)?
+            } else {
+                Trainer::resume(device, dataset, folder, adjust)?
+            };
             let config = trainer.config();
-            if config.lr_schedule == LrSchedule::Cosine && epochs != Some(config.epochs) {
-                let expected = format!(
-                    "the checkpoint's {}, by which its schedule of learning rates goes",
-                    epochs.unwrap_or_default()
-                );
+            if let (LrSchedule::Cosine, Some(planned)) = (config.lr_schedule, planned)
+                && planned != config.epochs
+            {
+                let expected =
+                    format!("the checkpoint's {planned}, by which its schedule of learning rates goes");
                 return Err(Error::invalid("--epochs", config.epochs, expected));
             }
-            Ok(trainer)
+            trainer
         }
-        _ => Trainer::new(device.clone(), dataset.clone(), args.config(global.seed, dataset)),
-    }
+        _ => Trainer::new(device, dataset, args.config(run.global.seed, &run.dataset))?,
+    };
+    trainer.notes.clone_from(&run.notes);
+    // With a checkpoint, what the epoch has done is worth to be kept; without, nothing is.
+    let at = if args.output.checkpoint.is_some() { StopAt::Epoch } else { StopAt::Batch };
+    trainer.stop_when(run.signals.flag.clone(), at);
+    Ok(trainer)
 }
 
 /// The outcome of a run.
@@ -161,29 +278,28 @@ struct Fitted {
 }
 
 /// Trains; one processing element of all tells of it and writes checkpoints.
-fn fit<D: Device<Scalar = f32>>(
-    mut trainer: Trainer<D>,
-    global: &Global,
-    args: &TrainArgs,
-    tells: bool,
-) -> Result<Fitted> {
+fn fit<D: Device<Scalar = f32>>(mut trainer: Trainer<D>, run: &Run<'_>, tells: bool) -> Result<Fitted> {
     if !tells {
         let outcome = trainer.fit(&mut ())?;
         return Ok(Fitted { outcome, epochs_done: trainer.epochs_done() });
     }
-    if let (Some(folder), 0, 0) = (&args.output.checkpoint, trainer.config().epochs, trainer.epochs_done()) {
+    let output = &run.args.output;
+    if let (Some(folder), 0, 0) = (&output.checkpoint, trainer.config().epochs, trainer.epochs_done()) {
         // There will be no epoch after which it is written.
         trainer.save(folder)?;
     }
-    let log = match &args.output.log {
-        Some(path) => Some(Log::open(path, args.output.resume, trainer.epochs_done())?),
+    let log = match &output.log {
+        Some(path) => Some(Log::open(path, run.resumed.is_some(), trainer.epochs_done())?),
         None => None,
     };
-    let (checkpoint, plot) = (args.output.checkpoint.clone(), args.output.plot.clone());
-    let mut progress = Progress::new(global, trainer.config().epochs, checkpoint).with_files(log, plot);
-    let outcome = trainer.fit(&mut progress)?;
-    progress.plot()?;
-    Ok(Fitted { outcome, epochs_done: trainer.epochs_done() })
+    let (checkpoint, plot) = (output.checkpoint.clone(), output.plot.clone());
+    let progress = Progress::new(run.global, trainer.config().epochs, checkpoint, run.signals.clone());
+    let mut progress = progress.with_files(log, plot);
+    let outcome = trainer.fit(&mut progress);
+    if matches!(outcome, Ok(_) | Err(Error::Interrupted { .. })) {
+        progress.plot()?;
+    }
+    Ok(Fitted { outcome: outcome?, epochs_done: trainer.epochs_done() })
 }
 
 fn report(global: &Global, args: &TrainArgs, dataset: &Dataset, fitted: &Fitted) -> Result<ExitCode> {

@@ -235,7 +235,8 @@ pub(crate) struct ParallelArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Write the state of the run to this folder after each epoch
+    /// Write the state of the run to this folder after each epoch; one that has a checkpoint needs --resume or
+    /// --overwrite
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
     /// Write a line per epoch to this CSV file; with --resume, append to it
@@ -244,9 +245,25 @@ pub(crate) struct OutputArgs {
     /// Draw loss and accuracy of the epochs of this call (.svg or .png)
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
-    /// Go on from the checkpoint, with its settings; --epochs, --patience and --workers may change
-    #[arg(long, requires = "checkpoint")]
-    pub resume: bool,
+    /// Go on from the checkpoint, with its settings; --epochs, --patience, --workers, --device and --threads may
+    /// change. With =auto, begin if there is none
+    #[arg(long, requires = "checkpoint", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "always", value_name = "always|auto", hide_possible_values = true)]
+    pub resume: Option<Resume>,
+    /// Begin a new run in a folder that has a checkpoint, which the first epoch's replaces
+    #[arg(long, requires = "checkpoint", conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Go on although the data set is not the one of the checkpoint
+    #[arg(long, requires = "resume")]
+    pub other_data: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Resume {
+    /// From a checkpoint, which must be there
+    Always,
+    /// From a checkpoint if there is one
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -405,7 +422,7 @@ impl TrainArgs {
         }
         if let Some(fanouts) = &sampling.fanouts
             && fanouts.0.len() != self.model.layers
-            && !self.output.resume
+            && self.output.resume.is_none()
         {
             let expected = format!("one number for each of the {} layers", self.model.layers);
             return Err(Error::invalid("--fanouts", fanouts, expected));

@@ -115,7 +115,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
     fails(&run("train --device cuda:99"), 1, "no CUDA device");
     fails(&run("train --sampler weighted"), 1, "weighted sampling");
-    fails(&run("train --class-weights 1,2"), 1, "class_weights");
+    fails(&run("train --class-weights 1,2"), 2, "class_weights");
     fails(&run("train --resume --checkpoint nothing"), 1, "nothing");
     for usage in [
         "--sampler sideways",

@@ -5,4 +5,5 @@
 
 mod bench;
 mod command_line;
+mod runs;
 mod study;

@@ -58,14 +58,14 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
     let run = |arguments: &str| cohop(folder.path(), arguments);
-    fails(&run("study work --data small --batch-sizes 61"), 1, "batch_size is 61");
+    fails(&run("study work --data small --batch-sizes 61"), 2, "batch_size is 61");
     fails(&run("study work --data small --plot a.gif"), 2, ".svg or .png");
     fails(&run("study work --data small --samplers sideways"), 2, "--samplers");
-    fails(&run("study kappa --data small --samplers walk --kappas 4 --batch-size 8"), 1, "kappa");
+    fails(&run("study kappa --data small --samplers walk --kappas 4 --batch-size 8"), 2, "kappa");
     fails(&run("study kappa --data small --kappas 0"), 2, "--kappas");
     fails(&run("study modes --data small --pes 0"), 2, "--pes");
     fails(&run("study modes --data small --hidden 3,4,5"), 2, "--hidden");
-    fails(&run("study cost --data small --machine abacus"), 1, "8xH200");
+    fails(&run("study cost --data small --machine abacus"), 2, "8xH200");
     fails(&run("study cost --data small --miss-rate 2"), 2, "--miss-rate");
     fails(&run("study work --device cuda"), 2, "studies count on the host");
     fails(&run("study"), 2, "Usage");
