@@ -184,7 +184,8 @@ pub enum Error {
     },
     /// Training produced a loss that is NaN or infinite.
     #[error(
-        "the loss of batch {batch} in epoch {epoch} is {loss}: lower the learning rate, or look for extreme features"
+        "the loss of batch {} of epoch {} is {loss}: lower the learning rate, or look for extreme features",
+        .batch + 1, .epoch + 1
     )]
     Diverged {
         /// Epoch, from 0.
@@ -196,8 +197,9 @@ pub enum Error {
     },
     /// After an epoch, the model gives validation vertices scores that are NaN or infinite.
     #[error(
-        "after epoch {epoch} scores of validation vertices are not finite: lower the learning rate, or look for \
-         extreme features"
+        "after epoch {} scores of validation vertices are not finite: lower the learning rate, or look for extreme \
+         features",
+        .epoch + 1
     )]
     DivergedInValidation {
         /// Epoch, from 0.

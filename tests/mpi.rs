@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use cohop::comm::{Communicator, Stage, Sum, mpi};
 use cohop::{Error, Result};
@@ -18,7 +19,14 @@ mod testing;
 fn main() -> ExitCode {
     let scenario = std::env::args().nth(1).unwrap_or_else(|| "all".to_owned());
     let run = |communicator: Communicator| run(&communicator, &scenario);
-    let result = if scenario == "split" { mpi::run_splitting(100, run) } else { mpi::run(run) };
+    let mut options = mpi::Options::default();
+    if scenario == "split" {
+        options.max_message_bytes = 100;
+    }
+    if scenario == "stop" {
+        options.timeout = Duration::from_secs(2);
+    }
+    let result = mpi::run_with(options, run);
     match result {
         Ok(line) => {
             println!("{line}");
@@ -63,7 +71,10 @@ fn run(communicator: &Communicator, scenario: &str) -> Result<String> {
         "threads" => loop {
             std::thread::park();
         },
-        "abort" | "error" | "panic" | "exit" | "return" | "collective" => loop {
+        "stop" if is_odd => loop {
+            std::thread::park();
+        },
+        "abort" | "error" | "panic" | "exit" | "return" | "collective" | "stop" => loop {
             communicator.barrier()?;
         },
         _ => body::all(communicator, 40)?,

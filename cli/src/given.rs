@@ -15,9 +15,10 @@ const OPTIONS: &str = "options";
 pub(super) const DATA: &str = "data";
 
 /// Options that may differ in a resumed run: results do not depend on them, or they say how far it goes.
-const FREE: [&str; 18] = [
+const FREE: [&str; 19] = [
     "checkpoint",
     "comm",
+    "comm-timeout",
     "data",
     "device",
     "epochs",

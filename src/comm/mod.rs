@@ -34,6 +34,8 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 pub mod threads;
+#[cfg(any(test, feature = "mpi"))]
+mod watch;
 
 use std::any::Any;
 use std::fmt::Debug;

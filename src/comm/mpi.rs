@@ -2,12 +2,14 @@
 //!
 //! The library's `mpirun -np P PROGRAM` starts a job; without it there is one PE. Each collective first gathers all
 //! PEs' calls, and fails on all PEs if they differ. Other failures, like a PE that returns an error, cannot be reported
-//! that way: [`run`] ends the job. So do MPI's own errors, and `mpirun` when a process ends.
+//! that way: [`run`] ends the job. So do MPI's own errors, and `mpirun` when a process ends, and a PE whose collective
+//! takes longer than [`Options::timeout`].
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use mpi::Threading;
 use mpi::environment::Universe;
@@ -18,6 +20,7 @@ use mpi::traits::{
 
 use crate::comm::reduce::{larger, reduce_by_exchanges};
 use crate::comm::signature::{Call, Kind, Mismatch, blame, odd_one};
+use crate::comm::watch::{Waiting, Watch};
 use crate::comm::{
     Communicator, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root, panicked, parts,
     sent_parts,
@@ -25,8 +28,23 @@ use crate::comm::{
 use crate::device::Element;
 use crate::error::{Error, Result};
 
-/// Messages are split at this many bytes: MPI counts in `i32`.
-const MAX_MESSAGE_BYTES: usize = 1 << 30;
+/// How processes communicate, the same on all PEs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Messages are split at this many bytes, at most `i32::MAX`, as MPI counts in `i32`; 2^30 by default.
+    pub max_message_bytes: usize,
+    /// A collective that takes longer ends the job: a process has been stopped, or the network is gone. It must be
+    /// longer than what one PE does alone while others wait, like loading data or writing a checkpoint. Half an hour by
+    /// default; 0 means to wait for ever.
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { max_message_bytes: 1 << 30, timeout: Duration::from_secs(1800) }
+    }
+}
 
 /// One process's end of an exchange by MPI.
 pub struct MpiTransport {
@@ -50,6 +68,8 @@ unsafe impl Sync for Handle {}
 
 /// What a process's duplicates share.
 struct Session {
+    /// Its thread ends before MPI does.
+    watch: Watch,
     /// Ends MPI when it is dropped.
     _universe: Universe,
     max_message_bytes: usize,
@@ -73,7 +93,8 @@ impl Session {
 
 impl MpiTransport {
     /// Starts MPI: all processes of the job.
-    fn world(max_message_bytes: usize) -> Result<Self> {
+    fn world(options: Options) -> Result<Self> {
+        let max_message_bytes = options.max_message_bytes;
         if max_message_bytes == 0 || i32::try_from(max_message_bytes).is_err() {
             let expected = format!("1 to {}", i32::MAX);
             return Err(Error::invalid("max_message_bytes", max_message_bytes, expected));
@@ -91,7 +112,19 @@ impl MpiTransport {
             });
         }
         let communicator = universe.world();
-        let session = Session { _universe: universe, max_message_bytes, failure: OnceLock::new() };
+        let (rank, timeout) = (communicator.rank() as usize, options.timeout);
+        let too_long = move || {
+            let seconds = timeout.as_secs_f64();
+            let problem = format!(
+                "a collective has taken more than {seconds} s: a processing element has stopped or hangs"
+            );
+            end(&Error::Communication { rank, problem });
+        };
+        let watch = Watch::new(timeout, too_long).map_err(|e| Error::Worker {
+            worker: "the watch over communication".to_owned(),
+            problem: e.to_string(),
+        })?;
+        let session = Session { watch, _universe: universe, max_message_bytes, failure: OnceLock::new() };
         Ok(Self::new(communicator, Arc::new(session)))
     }
 
@@ -106,8 +139,9 @@ impl MpiTransport {
         &self.communicator.0
     }
 
-    fn turn(&self) -> Result<TurnGuard<'_>> {
-        self.turn.take().ok_or_else(|| self.session.fail(self.rank, TWO_THREADS))
+    fn turn(&self) -> Result<(TurnGuard<'_>, Waiting<'_>)> {
+        let turn = self.turn.take().ok_or_else(|| self.session.fail(self.rank, TWO_THREADS))?;
+        Ok((turn, self.session.watch.begin()))
     }
 
     /// An error on all PEs if their calls are not equal. Returns the collective's number.
@@ -193,13 +227,13 @@ impl MpiTransport {
         let _turn = self.turn()?;
         self.agree(Call::new(Kind::Leave)).map(drop)
     }
+}
 
-    /// Ends all processes.
-    fn end(&self, error: &Error) -> ! {
-        // To stderr, since this process ends too.
-        eprintln!("{error}");
-        self.mpi().abort(1)
-    }
+/// Ends all processes.
+fn end(error: &Error) -> ! {
+    // To stderr, since this process ends too.
+    eprintln!("{error}");
+    SimpleCommunicator::world().abort(1)
 }
 
 impl Transport for MpiTransport {
@@ -263,7 +297,7 @@ impl Transport for MpiTransport {
 
     /// Ends all processes of the job with status 1, and does not return.
     fn abort(&self, problem: &str) {
-        self.end(&Error::Communication { rank: self.rank, problem: problem.to_owned() })
+        end(&Error::Communication { rank: self.rank, problem: problem.to_owned() })
     }
 }
 
@@ -282,23 +316,21 @@ impl fmt::Debug for MpiTransport {
 ///
 /// Errors: only [`Error::Unavailable`], if MPI cannot be started or does not support threads.
 pub fn run<T>(body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
-    run_splitting(MAX_MESSAGE_BYTES, body)
+    run_with(Options::default(), body)
 }
 
-/// [`run`] with messages split at `max_message_bytes`, the same on all PEs.
+/// [`run`] with options.
 ///
 /// Errors: `max_message_bytes` is not in `1..=i32::MAX`, or MPI cannot be started or does not support threads.
-pub fn run_splitting<T>(max_message_bytes: usize, body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
-    let transport = Arc::new(MpiTransport::world(max_message_bytes)?);
+pub fn run_with<T>(options: Options, body: impl FnOnce(Communicator) -> Result<T>) -> Result<T> {
+    let transport = Arc::new(MpiTransport::world(options)?);
     let communicator = Communicator::new(transport.clone());
     let result = catch_unwind(AssertUnwindSafe(|| body(communicator)))
         .unwrap_or_else(|panic| Err(panicked(transport.rank, &*panic)))
         .and_then(|value| transport.leave().map(|()| value));
     match result {
         Ok(value) => Ok(value),
-        Err(error @ Error::Communication { .. }) => transport.end(&error),
-        Err(error) => {
-            transport.end(&Error::Communication { rank: transport.rank, problem: error.to_string() })
-        }
+        Err(error @ Error::Communication { .. }) => end(&error),
+        Err(error) => end(&Error::Communication { rank: transport.rank, problem: error.to_string() }),
     }
 }

@@ -149,7 +149,7 @@ fn run_on<D: Device<Scalar = f32>>(
     };
     let one = |communicator| fit_together(device, &run, parallel, communicator);
     let outcomes = match args.parallel.comm {
-        CommName::Mpi => run_mpi(one),
+        CommName::Mpi => run_mpi(args, one),
         _ => threads::run(run.pes, one),
     };
     run.end(outcomes.map(first))
@@ -226,12 +226,16 @@ fn check_mpi(args: &TrainArgs) -> Result<()> {
 }
 
 #[cfg(feature = "mpi")]
-fn run_mpi<T>(one: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
-    cohop::comm::mpi::run(one).map(|outcome| vec![outcome])
+fn run_mpi<T>(args: &TrainArgs, one: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
+    let mut options = cohop::comm::mpi::Options::default();
+    if let Some(seconds) = args.parallel.comm_timeout {
+        options.timeout = std::time::Duration::from_secs(seconds);
+    }
+    cohop::comm::mpi::run_with(options, one).map(|outcome| vec![outcome])
 }
 
 #[cfg(not(feature = "mpi"))]
-fn run_mpi<T>(_: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
+fn run_mpi<T>(_: &TrainArgs, _: impl Fn(Communicator) -> Result<T>) -> Result<Vec<T>> {
     unreachable!("refused by `check_mpi`")
 }
 

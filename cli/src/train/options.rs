@@ -226,6 +226,9 @@ pub(crate) struct ParallelArgs {
     /// What processing elements are
     #[arg(long, value_enum, default_value_t = CommName::Threads)]
     pub comm: CommName,
+    /// With --comm mpi: how long to wait for other processes before the job ends; 0: for ever [default: 1800]
+    #[arg(long, value_name = "SECONDS")]
+    pub comm_timeout: Option<u64>,
     /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD")]
     pub partition: PartitionMethod,
@@ -398,6 +401,9 @@ impl TrainArgs {
         {
             let expected = format!("at most the {epochs} of --epochs");
             return Err(Error::invalid("--eval-every", optimization.eval_every, expected));
+        }
+        if self.parallel.comm_timeout.is_some() && self.parallel.comm != CommName::Mpi {
+            return refuse("--comm-timeout", "given", "none without --comm mpi");
         }
         let named = sampling.sampler;
         if sampling.replace && !matches!(named, SamplerName::Neighbor | SamplerName::Weighted) {

@@ -160,6 +160,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
         "--walk-restart 0.1",
         "--walk-restart 1.1 --sampler walk",
         "--walks 1000000 --walk-length 1000000 --sampler walk",
+        "--comm-timeout 5",
         "--log nowhere/log.csv",
         "--plot curves.gif",
     ] {
