@@ -105,7 +105,7 @@ impl<'a> Run<'a> {
     /// Reports how the run ended.
     fn end(&self, outcome: Result<Option<Fitted>>) -> Result<ExitCode> {
         let epochs = match outcome {
-            Ok(Some(outcome)) => return report(self.global, self.args, &self.dataset, &outcome),
+            Ok(Some(outcome)) => return report(self, &outcome),
             Ok(None) => return Ok(ExitCode::SUCCESS),
             Err(Error::Interrupted { epochs }) => epochs,
             Err(error) => return Err(error),
@@ -306,9 +306,9 @@ fn fit<D: Device<Scalar = f32>>(mut trainer: Trainer<D>, run: &Run<'_>, tells: b
     Ok(Fitted { outcome: outcome?, epochs_done: trainer.epochs_done() })
 }
 
-fn report(global: &Global, args: &TrainArgs, dataset: &Dataset, fitted: &Fitted) -> Result<ExitCode> {
+fn report(run: &Run<'_>, fitted: &Fitted) -> Result<ExitCode> {
     let outcome = &fitted.outcome;
-    if global.json {
+    if run.global.json {
         output::json(outcome)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -323,8 +323,9 @@ fn report(global: &Global, args: &TrainArgs, dataset: &Dataset, fitted: &Fitted)
     if let Some(auc) = outcome.test_auc {
         output::line(format_args!("test ROC AUC {auc:.4}"))?;
     }
-    if args.data.name == "sbm" && !std::path::Path::new("sbm").exists() {
-        let reference = SbmData::default().reference(dataset)?;
+    // A folder of that name would have its path there.
+    if run.notes.get(given::DATA).is_some_and(|name| name == "sbm") {
+        let reference = SbmData::default().reference(&run.dataset)?;
         output::line(format_args!(
             "for comparison: chance {:.4}; Bayes from a vertex's own features {:.4}, with its neighbours' features \
              {:.4}, with their true classes {:.4}",

@@ -105,6 +105,7 @@ fn a_resumed_run_keeps_its_settings_and_refuses_others() {
     let rest = json_lines(&run(&auto(3)));
     assert_eq!((rest.len(), &rest[0]["epoch"]), (2, &2.into()));
     // Nothing said but where.
+    assert!(run("train --checkpoint run --resume").status.success());
     let rest = json_lines(&run("train --checkpoint run --resume --epochs 4 --json"));
     for key in ["loss", "val_loss", "exchanged_bytes"] {
         assert_eq!(rest[0][key], straight[3][key], "{key}");
