@@ -32,7 +32,8 @@ fn samples() -> Result<Vec<Vec<File>>> {
     [ModelKind::Sage, ModelKind::Gin, ModelKind::Gat]
         .into_iter()
         .map(|kind| {
-            let mut config = TrainConfig { batch_size: Some(8), epochs: 2, workers: 0, ..TrainConfig::default() };
+            let mut config =
+                TrainConfig { batch_size: Some(8), epochs: 2, workers: 0, ..TrainConfig::default() };
             (config.model.kind, config.model.hidden) = (kind, 8);
             let mut trainer = Trainer::new(Cpu::<f32>::new(), data()?, config)?;
             trainer.fit(&mut ())?;
@@ -60,12 +61,17 @@ fn must_be_refused(folder: &Path, before: &[File]) -> Result<End, String> {
     let ends = [
         ("read_info", read_info(folder).err()),
         ("resume", resume(folder).err()),
-        ("to_predict", data().and_then(|data| Trainer::to_predict(Cpu::<f32>::new(), data, folder, |_| {})).err()),
+        (
+            "to_predict",
+            data().and_then(|data| Trainer::to_predict(Cpu::<f32>::new(), data, folder, |_| {})).err(),
+        ),
     ];
     for (what, end) in ends {
         match end {
             None if !is_whole => return Err(format!("{what} reads a damaged checkpoint")),
-            Some(error) if is_whole => return Err(format!("{what} refuses a checkpoint that is whole: {error}")),
+            Some(error) if is_whole => {
+                return Err(format!("{what} refuses a checkpoint that is whole: {error}"));
+            }
             Some(error) => {
                 refused(&error)?;
             }

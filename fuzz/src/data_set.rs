@@ -14,7 +14,7 @@ use cohop::train::{TrainConfig, Trainer};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use crate::mutate::mutate;
+use crate::mutate::{mutate, put_integer};
 use crate::random::Random;
 use crate::{End, File, Target};
 
@@ -31,13 +31,24 @@ pub const NPZ: Target = Target {
     load: |folder, _| use_data_set(&folder.join("set.npz")),
 };
 
-/// One to three changes to one of the files.
+/// One to three changes to one of the files: to all of it, or to the numbers of an array only, which more often leave
+/// something that can be loaded.
 fn change_one(files: &mut Vec<File>, random: &mut Random) {
     let chosen = random.index(files.len());
+    let (name, bytes) = &mut files[chosen];
+    let of_numbers = name.ends_with(".npy") && random.index(2) == 0;
+    let mut numbers = if of_numbers { bytes.split_off(HEADER.min(bytes.len())) } else { Vec::new() };
     for _ in 0..=random.index(3) {
-        mutate(&mut files[chosen].1, random);
+        match of_numbers {
+            true => put_integer(&mut numbers, random),
+            false => mutate(bytes, random),
+        }
     }
+    bytes.append(&mut numbers);
 }
+
+/// Bytes before the numbers, in all these files.
+const HEADER: usize = 128;
 
 /// Changes to a member, or to the archive, or to both.
 fn change_archive(files: &mut Vec<File>, random: &mut Random) {
@@ -82,29 +93,19 @@ fn written(write: impl FnOnce(&Path) -> Result<()>) -> Result<Vec<File>> {
 
 /// Arrays of all types and of several shapes, each a file.
 fn arrays() -> Result<Vec<Vec<File>>> {
-    let bytes: Vec<u8> = (0..12 * 8).map(|i| [0, 1, 0, 0, 0, 0, 0, 0][i % 8]).collect();
-    let types = [
-        (Dtype::Bool, 1),
-        (Dtype::U8, 1),
-        (Dtype::U16, 2),
-        (Dtype::U32, 4),
-        (Dtype::U64, 8),
-        (Dtype::I8, 1),
-        (Dtype::I16, 2),
-        (Dtype::I32, 4),
-        (Dtype::I64, 8),
-        (Dtype::F16, 2),
-        (Dtype::F32, 4),
-        (Dtype::F64, 8),
-    ];
-    let mut samples = Vec::new();
-    for (dtype, width) in types {
-        for shape in [&[12][..], &[3, 4], &[1]] {
-            let len = shape.iter().product::<usize>() * width;
-            samples.push(written(|folder| npy::write(&folder.join("array.npy"), dtype, shape, &bytes[..len]))?);
-        }
-    }
-    Ok(samples)
+    // Small whole numbers of any type of integers, and no NaN of any type of floats.
+    let bytes: Vec<u8> = (0..12 * 8).map(|i| u8::from(i % 8 == 0)).collect();
+    let names = ["|b1", "|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8"];
+    let shapes = [("(12,)", 12), ("(3, 4)", 12), ("(1,)", 1)];
+    let sample = |name: &str, shape: (&str, usize)| {
+        let width = usize::from(name.as_bytes()[2] - b'0');
+        let header = format!("{{'descr': '{name}', 'fortran_order': False, 'shape': {}, }}", shape.0);
+        let mut file = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        file.extend(format!("{header:<117}\n").bytes());
+        file.extend(&bytes[..shape.1 * width]);
+        vec![("array.npy".to_owned(), file)]
+    };
+    Ok(names.iter().flat_map(|name| shapes.map(|shape| sample(name, shape))).collect())
 }
 
 /// A ring of 40 vertices with edges in both directions; class and features go by even and odd.
@@ -133,8 +134,7 @@ fn everything(features: Features) -> Result<Dataset> {
     set.graph = graph.with_edge_weights((0..80u8).map(|e| f32::from(e) / 8.0).collect::<Vec<_>>())?.into();
     set.vertex_type = Some((0..40).map(|v| v % 4).collect::<Vec<_>>().into());
     let rotated = Split { train: (10..30).collect(), val: (30..40).collect(), test: (0..10).collect() };
-    let first =
-        Split { train: set.train_idx.clone(), val: set.val_idx.clone(), test: set.test_idx.clone() };
+    let first = Split { train: set.train_idx.clone(), val: set.val_idx.clone(), test: set.test_idx.clone() };
     set.splits = vec![first, rotated];
     Ok(set)
 }
@@ -160,7 +160,7 @@ fn foreign(folder: &Path) -> Result<()> {
 
 /// A list of edges, and nothing else.
 fn edges(folder: &Path) -> Result<()> {
-    let edges: Vec<[i32; 2]> = (0..40).map(|v| [v, (v + 3) % 40]).collect();
+    let edges: Vec<i32> = (0..40).flat_map(|v| [v, (v + 3) % 40]).collect();
     npy::write(&folder.join("edges.npy"), Dtype::I32, &[40, 2], &edges)?;
     npy::write(&folder.join("num_nodes.npy"), Dtype::U64, &[1], &[40u64])
 }
@@ -271,8 +271,9 @@ fn again(path: &Path, set: &Dataset) -> Result<()> {
     let folder = path.with_extension("again");
     set.write(&folder)?;
     let (again, was) = (data::load(&folder)?.summary(), set.summary());
-    let is_same = (again.vertices, again.edges, again.classes, &again.class_counts, again.train, again.splits)
-        == (was.vertices, was.edges, was.classes, &was.class_counts, was.train, was.splits);
+    let is_same =
+        (again.vertices, again.edges, again.classes, &again.class_counts, again.train, again.splits)
+            == (was.vertices, was.edges, was.classes, &was.class_counts, was.train, was.splits);
     match is_same {
         true => Ok(()),
         false => Err(cohop::Error::format(folder, format!("{again:?} is not {was:?}"))),

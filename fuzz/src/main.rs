@@ -42,13 +42,8 @@ struct Target {
 
 /// To add a format, add a file like `data_set.rs` and a line here. Importers go here, too: their samples are a source's
 /// files, and loading is to import them to a folder and to load that.
-const TARGETS: &[Target] = &[
-    data_set::NPY,
-    data_set::FOLDER,
-    data_set::NPZ,
-    checkpoint::DAMAGED,
-    checkpoint::FORGED,
-];
+const TARGETS: &[Target] =
+    &[data_set::NPY, data_set::FOLDER, data_set::NPZ, checkpoint::DAMAGED, checkpoint::FORGED];
 
 #[derive(Parser)]
 struct Arguments {
@@ -86,7 +81,8 @@ enum Child {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let chosen = |target: &&Target| arguments.options.target.as_deref().is_none_or(|name| name == target.name);
+    let chosen =
+        |target: &&Target| arguments.options.target.as_deref().is_none_or(|name| name == target.name);
     let targets: Vec<&Target> = TARGETS.iter().filter(chosen).collect();
     if targets.is_empty() {
         eprintln!("there is no such target");

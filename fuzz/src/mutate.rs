@@ -30,8 +30,28 @@ const NUMBERS: [i128; 22] = [
 
 /// What texts have in place of an integer, or of anything.
 const WORDS: [&str; 22] = [
-    "-0", "1e999", "1e-400", "0.5", "NaN", "Infinity", "null", "true", "[]", "{}", "\"\"", "\"x\"", ",", "18446744073709551616",
-    "'<f8'", "'<i8'", "'|b1'", "'>f4'", "'|O'", "True", "\u{fffd}", "\t",
+    "-0",
+    "1e999",
+    "1e-400",
+    "0.5",
+    "NaN",
+    "Infinity",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "\"\"",
+    "\"x\"",
+    ",",
+    "18446744073709551616",
+    "'<f8'",
+    "'<i8'",
+    "'|b1'",
+    "'>f4'",
+    "'|O'",
+    "True",
+    "\u{fffd}",
+    "\t",
 ];
 
 /// One random change. Numbers are written as text where the file has text.
@@ -53,7 +73,8 @@ pub fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
 fn part(bytes: &[u8], random: &mut Random) -> std::ops::Range<usize> {
     let begin = random.index(bytes.len() + 1);
     let longest = bytes.len() - begin;
-    let len = if random.index(4) == 0 { random.index(longest + 1) } else { random.index(longest.min(16) + 1) };
+    let len =
+        if random.index(4) == 0 { random.index(longest + 1) } else { random.index(longest.min(16) + 1) };
     begin..begin + len
 }
 
@@ -90,7 +111,7 @@ fn insert(bytes: &mut Vec<u8>, random: &mut Random) {
 }
 
 /// An integer of 1 to 8 bytes becomes one of [`NUMBERS`], or one more or less than it was.
-fn put_integer(bytes: &mut [u8], random: &mut Random) {
+pub fn put_integer(bytes: &mut [u8], random: &mut Random) {
     let width = 1 << random.index(4);
     let Some(last) = bytes.len().checked_sub(width) else { return };
     let mut at = random.index(last + 1);

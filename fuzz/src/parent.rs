@@ -81,7 +81,12 @@ fn start(options: &Options, folder: &Path) -> std::io::Result<Child> {
     command.args(["-c", &format!("ulimit -v {MEMORY_KIB}; ulimit -c 0; exec \"$0\" \"$@\"")]);
     command.arg(std::env::current_exe()?);
     command.args(["--rounds", &options.rounds.to_string(), "--first", &options.first.to_string()]);
-    command.args(["--seed", &options.seed.to_string(), "--target", options.target.as_deref().unwrap_or_default()]);
+    command.args([
+        "--seed",
+        &options.seed.to_string(),
+        "--target",
+        options.target.as_deref().unwrap_or_default(),
+    ]);
     if let Some(keep) = &options.keep {
         command.arg("--keep").arg(std::path::absolute(keep)?);
     }

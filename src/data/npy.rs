@@ -517,10 +517,19 @@ fn parse_header(text: &str) -> Result<Header, String> {
 
 /// Writes a `.npy` file. `shape` must be that of `data`, and `dtype` must have the size of `T`.
 ///
-/// Errors: the file cannot be written.
+/// Errors: the shape is not that of `data`, the dtype has another size than `T`, or the file cannot be written.
 pub fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
-    debug_assert_eq!(size_of::<T>(), dtype.bytes());
-    debug_assert_eq!(shape.iter().product::<usize>(), data.len());
+    if size_of::<T>() != dtype.bytes() {
+        let expected = format!("one of {} bytes per element", size_of::<T>());
+        return Err(Error::invalid("dtype", dtype.name(), expected));
+    }
+    if shape.iter().try_fold(1usize, |len, &n| len.checked_mul(n)) != Some(data.len()) {
+        return Err(Error::invalid(
+            "shape",
+            format!("{shape:?}"),
+            format!("that of {} elements", data.len()),
+        ));
+    }
     let inner = || -> std::io::Result<()> {
         let mut file = BufWriter::new(std::fs::File::create(path)?);
         file.write_all(&header_bytes(dtype, shape, 0))?;

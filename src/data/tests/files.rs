@@ -513,3 +513,16 @@ fn what_is_no_file_is_refused() {
         std::fs::write(&path, whole).unwrap();
     }
 }
+
+#[test]
+fn arrays_are_written_in_their_own_shape_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = npy_path(&folder, "array");
+    for shape in [&[3][..], &[2, 2], &[], &[usize::MAX, 2]] {
+        let error = message(npy::write(&path, Dtype::I32, shape, &[1i32, 2]));
+        assert!(error.contains("shape") && error.contains("2 elements"), "{error}");
+    }
+    let error = message(npy::write(&path, Dtype::I64, &[2], &[1i32, 2]));
+    assert!(error.contains("<i8") && error.contains("4 bytes"), "{error}");
+    assert!(!path.exists());
+}
