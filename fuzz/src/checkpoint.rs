@@ -14,11 +14,19 @@ use crate::mutate::{mutate, put_number, put_word};
 use crate::random::Random;
 use crate::{End, File, Target};
 
-pub const DAMAGED: Target =
-    Target { name: "damaged-checkpoint", samples, change: damage, load: must_be_refused };
+pub const DAMAGED: Target = Target {
+    name: "damaged-checkpoint",
+    samples,
+    change: |files, random| damage(&mut files[0].1, random),
+    load: must_be_refused,
+};
 
-pub const FORGED: Target =
-    Target { name: "forged-checkpoint", samples, change: forge, load: |folder, _| go_on(folder) };
+pub const FORGED: Target = Target {
+    name: "forged-checkpoint",
+    samples,
+    change: |files, random| forge(&mut files[0].1, random),
+    load: |folder, _, _| go_on(folder),
+};
 
 /// The file of a checkpoint's folder.
 const FILE: &str = "checkpoint.safetensors";
@@ -44,9 +52,9 @@ fn samples() -> Result<Vec<Vec<File>>> {
         .collect()
 }
 
-fn damage(files: &mut Vec<File>, random: &mut Random) {
+fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..=random.index(2) {
-        mutate(&mut files[0].1, random);
+        mutate(bytes, random);
     }
 }
 
@@ -55,7 +63,7 @@ fn resume(folder: &Path) -> Result<Trainer<Cpu<f32>>> {
 }
 
 /// Whatever has changed, nobody reads it.
-fn must_be_refused(folder: &Path, before: &[File]) -> Result<End, String> {
+fn must_be_refused(folder: &Path, before: &[File], _: &mut Random) -> Result<End, String> {
     let bytes = std::fs::read(folder.join(FILE)).map_err(|error| error.to_string())?;
     let is_whole = bytes == before[0].1;
     let ends = [
@@ -82,8 +90,7 @@ fn must_be_refused(folder: &Path, before: &[File]) -> Result<End, String> {
 }
 
 /// Changes to the description or the numbers, with a checksum that goes with them.
-fn forge(files: &mut Vec<File>, random: &mut Random) {
-    let bytes = &mut files[0].1;
+fn forge(bytes: &mut Vec<u8>, random: &mut Random) {
     let begin = 8 + u64::from_le_bytes(*bytes.first_chunk().expect("a length is there")) as usize;
     let (mut header, mut values) = (bytes[8..begin].to_vec(), bytes[begin..].to_vec());
     for _ in 0..=random.index(3) {

@@ -52,7 +52,7 @@ pub fn run(target: &Target, options: &Options) -> ExitCode {
             eprintln!("{}: {error}", fresh.display());
             return ExitCode::FAILURE;
         }
-        match (target.load)(&fresh, before) {
+        match (target.load)(&fresh, before, &mut random) {
             Ok(End::Refused) => say("refused"),
             Ok(End::Loaded) => say("loaded"),
             Err(problem) => {

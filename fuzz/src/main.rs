@@ -34,10 +34,10 @@ struct Target {
     name: &'static str,
     /// Files as they should be, once for each process.
     samples: fn() -> cohop::Result<Vec<Vec<File>>>,
-    /// Changes files. The name says which round it is.
+    /// Changes files.
     change: fn(&mut Vec<File>, &mut Random),
     /// Loads what is in the folder and uses it; with the files as they were. Errors are what must not be.
-    load: fn(&Path, &[File]) -> Result<End, String>,
+    load: fn(&Path, &[File], &mut Random) -> Result<End, String>,
 }
 
 /// To add a format, add a file like `data_set.rs` and a line here. Importers go here, too: their samples are a source's
