@@ -18,13 +18,17 @@ use crate::mutate::{mutate, put_integer};
 use crate::random::Random;
 use crate::{End, File, Target};
 
-pub const NPY: Target =
-    Target { name: "npy", samples: arrays, change, load: |folder, _, _| use_array(folder) };
+pub const NPY: Target = Target {
+    name: "npy",
+    samples: arrays,
+    change: |files, random| change_one(files, random),
+    load: |folder, _, _| use_array(folder),
+};
 
 pub const FOLDER: Target = Target {
     name: "folder",
     samples: folders,
-    change,
+    change: |files, random| change_one(files, random),
     load: |folder, _, random| use_data_set(folder, random),
 };
 
@@ -53,10 +57,6 @@ fn change_one(files: &mut [File], random: &mut Random) {
 
 /// Bytes before the numbers, in all these files.
 const HEADER: usize = 128;
-
-fn change(files: &mut Vec<File>, random: &mut Random) {
-    change_one(files, random);
-}
 
 /// Changes to a member, or to the archive, or to both.
 fn change_archive(files: &mut Vec<File>, random: &mut Random) {
