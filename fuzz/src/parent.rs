@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::{Options, Target};
 
-/// What a child may take: about ten times what it needs.
-const MEMORY_KIB: u64 = 3 << 20;
+/// Address space that a child may take, about ten times what it needs: what a size in a file asks for beyond it must be an
+/// error.
+const MEMORY_KIB: u64 = 1 << 20;
 
 /// How long a round may take: a hundred times what it takes when others use the machine, too.
 const SECONDS: Duration = Duration::from_secs(60);
@@ -91,7 +92,7 @@ fn start(options: &Options, folder: &Path) -> std::io::Result<Child> {
         command.arg("--keep").arg(std::path::absolute(keep)?);
     }
     command.arg("child").current_dir(folder);
-    command.env("RAYON_NUM_THREADS", "2").env("RUST_BACKTRACE", "0");
+    command.env("RAYON_NUM_THREADS", "2").env("MALLOC_ARENA_MAX", "2").env("RUST_BACKTRACE", "0");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 

@@ -493,6 +493,18 @@ mod tests {
         let set = Dataset::new("wide", graph, features, vec![-1; 2], 0, Split::default()).unwrap();
         let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap_err();
         assert!(error.to_string().contains("n_features is 3: expected 2"), "{error}");
+        // Settings that cannot be, as a file may have them.
+        let wrong: [(&str, fn(&mut TrainConfig)); 3] = [
+            ("workers is 1099511627776", |c| c.workers = 1 << 40),
+            ("batch_size is 0", |c| c.batch_size = Some(0)),
+            ("fanouts", |c| c.sampler.fanouts = "5".parse().unwrap()),
+        ];
+        for (named, adjust) in wrong {
+            let set = bare(0, vec![-1; 40]);
+            let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), adjust);
+            let error = error.map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
     }
 
     #[test]

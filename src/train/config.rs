@@ -211,12 +211,7 @@ impl TrainConfig {
         if dataset.train_idx.is_empty() {
             return Err(Error::invalid("train_idx", "empty", "at least one training vertex"));
         }
-        if self.batch_size == Some(0) {
-            return Err(Error::invalid("batch_size", 0, "at least 1"));
-        }
-        if self.workers > MAX_WORKERS {
-            return Err(Error::invalid("workers", self.workers, format!("at most {MAX_WORKERS}")));
-        }
+        self.check_batches(n_layers)?;
         if self.eval_every == 0 {
             return Err(Error::invalid("eval_every", 0, "at least 1"));
         }
@@ -224,11 +219,22 @@ impl TrainConfig {
             return Err(Error::invalid("clip_norm", norm, "a positive number"));
         }
         self.lr_schedule.check()?;
-        self.sampler.method.check()?;
         if self.metric == Metric::Auc && n_outputs != 2 {
             let classes = format!("auc with a data set of {n_outputs} classes");
             return Err(Error::invalid("metric", classes, "two classes"));
         }
+        Ok(())
+    }
+
+    /// `Ok` if batches can be made so for a model of so many layers, to train or to predict.
+    pub(super) fn check_batches(&self, n_layers: usize) -> Result<()> {
+        if self.batch_size == Some(0) {
+            return Err(Error::invalid("batch_size", 0, "at least 1"));
+        }
+        if self.workers > MAX_WORKERS {
+            return Err(Error::invalid("workers", self.workers, format!("at most {MAX_WORKERS}")));
+        }
+        self.sampler.method.check()?;
         if self.sampler.fanouts.0.len() != n_layers {
             let expected = format!("one for each of the model's {n_layers} layers");
             return Err(Error::invalid("fanouts", &self.sampler.fanouts, expected));

@@ -92,8 +92,8 @@ impl<D: Device> Trainer<D> {
     /// nor splits. `adjust` may change how predictions are made.
     ///
     /// Errors: the file cannot be read, is no checkpoint or is damaged; the data set has another number of feature
-    /// columns or relations than the model (without features: of vertices); the number of fanouts is not that of
-    /// layers; and those of the source of batches and the device.
+    /// columns or relations than the model (without features: of vertices); settings of the sampler, or numbers of
+    /// workers or seeds per batch, that cannot be; and those of the source of batches and the device.
     pub fn to_predict(
         device: D,
         dataset: Arc<Dataset>,
@@ -114,10 +114,7 @@ impl<D: Device> Trainer<D> {
         let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
         fits("n_features", dataset.features.dim().max(one_hot), config.model.n_features)?;
         fits("n_relations", dataset.graph.n_relations(), config.model.n_relations)?;
-        if config.sampler.fanouts.0.len() != config.model.n_layers {
-            let expected = format!("one for each of the model's {} layers", config.model.n_layers);
-            return Err(Error::invalid("fanouts", &config.sampler.fanouts, expected));
-        }
+        config.check_batches(config.model.n_layers)?;
         let mut model = Stack::new(&device, &config.model, config.seed)?;
         let values = opened.best_parameters(&device, &model)?;
         let ids: Vec<_> = model.parameters().iter().map(|(id, _)| id).collect();

@@ -282,8 +282,7 @@ fn stream<S: Element>(row: &[S], out: &mut [S]) {
 /// Makes what this thread has streamed visible to the threads that it synchronises with next.
 #[inline(always)]
 fn finish_streams() {
-    // Miri knows no such fence; nor do its stores need one.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: a fence touches no memory.
     unsafe {
         std::arch::x86_64::_mm_sfence();
