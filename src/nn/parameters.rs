@@ -69,7 +69,7 @@ impl<D: Device> Parameters<D> {
     ) -> Result<ParameterId> {
         let bound = match initializer {
             Initializer::Constant(_) => 0.0,
-            Initializer::Glorot => (6.0 / (rows + cols).max(1) as f64).sqrt(),
+            Initializer::Glorot => (6.0 / (rows as f64 + cols as f64).max(1.0)).sqrt(),
             Initializer::Bounded { bound } => bound,
             Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
         };

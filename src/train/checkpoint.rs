@@ -81,6 +81,9 @@ pub struct BestInfo {
 
 const VERSION: u32 = 2;
 
+/// No run does more epochs or steps. What is counted on from here does not overflow.
+const MAX_COUNT: u64 = 1 << 53;
+
 fn path_of(folder: &Path) -> PathBuf {
     folder.join(FILE)
 }
@@ -115,7 +118,15 @@ impl Opened {
             return Err(Error::format(&path, format!("has version {version}, expected {VERSION}")));
         }
         file.has_checksum()?;
-        let info = serde_json::from_str(&json).map_err(wrong)?;
+        let info: CheckpointInfo = serde_json::from_str(&json).map_err(wrong)?;
+        let best = info.best.map_or(0, |best| best.epoch);
+        let counts = [("epoch", info.epoch), ("step", info.step), ("best epoch", best)];
+        for (what, count) in counts.into_iter().chain([("stall", info.stall.longest())]) {
+            if count > MAX_COUNT {
+                let problem = format!("has {what} {count}: expected at most {MAX_COUNT}");
+                return Err(Error::format(&path, problem));
+            }
+        }
         Ok(Opened { info, file })
     }
 
@@ -494,7 +505,8 @@ mod tests {
         let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap_err();
         assert!(error.to_string().contains("n_features is 3: expected 2"), "{error}");
         // Settings that cannot be, as a file may have them.
-        let wrong: [(&str, fn(&mut TrainConfig)); 3] = [
+        let wrong: [(&str, fn(&mut TrainConfig)); 4] = [
+            ("a matrix that fits in memory", |c| c.model.n_classes = usize::MAX),
             ("workers is 1099511627776", |c| c.workers = 1 << 40),
             ("batch_size is 0", |c| c.batch_size = Some(0)),
             ("fanouts", |c| c.sampler.fanouts = "5".parse().unwrap()),
@@ -503,6 +515,23 @@ mod tests {
             let set = bare(0, vec![-1; 40]);
             let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), adjust);
             let error = error.map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn counts_that_no_run_reaches_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = trainer(ring(), config());
+        one.run_epoch(&mut ()).unwrap();
+        let step = one.optimizer.n_steps();
+        for (epoch, step, named) in [(u64::MAX, step, "epoch 18446744073709551615"), (1, u64::MAX, "step 18")]
+        {
+            one.epoch = epoch;
+            let state = one.optimizer.state().to_vec();
+            one.optimizer.load_state(step, state).unwrap();
+            one.save(folder.path()).unwrap();
+            let error = resumed(ring(), folder.path()).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");
         }
     }

@@ -43,6 +43,11 @@ pub(super) struct Plateau {
 }
 
 impl Plateau {
+    /// Losses heard since the lowest one or the last reduction.
+    pub fn waited(&self) -> u64 {
+        self.waited
+    }
+
     /// Hears of an epoch's loss.
     pub fn hear(&mut self, schedule: LrSchedule, loss: f64) {
         let LrSchedule::Plateau { patience, .. } = schedule else { return };

@@ -54,6 +54,11 @@ pub(super) struct Stall {
 }
 
 impl Stall {
+    /// The larger of its counts of epochs.
+    pub(super) fn longest(&self) -> u64 {
+        self.epochs.max(self.plateau.waited())
+    }
+
     /// Either measure counts: loss often still falls long after the metric's first peak.
     fn hear(&mut self, metric: f64, loss: f64) {
         let metric_holds = self.best_metric.is_none_or(|best| metric >= best);
