@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::support::{Random, assert_close, rmat, rounding};
 use cohop::block::Block;
-use cohop::device::{Attention, Cpu};
+use cohop::device::{Attention, Cpu, Csr};
 use cohop::tape::{AttentionOptions, Tape};
 use cohop::tensor::Tensor;
 use criterion::{Criterion, Throughput, criterion_group};
@@ -18,13 +18,14 @@ const N_EDGE: usize = 1 << 20;
 
 fn bench_softmax(criterion: &mut Criterion) {
     let (device, mut random) = (Device::new(), Random(5));
-    let (indptr, _) = rmat(SCALE, N_EDGE, &mut random);
+    let (indptr, indices) = rmat(SCALE, N_EDGE, &mut random);
+    let a = Csr::new(&indptr, &indices, N).unwrap();
     let mut group = criterion.benchmark_group("edge-softmax");
     group.sample_size(20).throughput(Throughput::Elements(N_EDGE as u64));
     for heads in [1, 8] {
         let (x, dout) = (random.values(N_EDGE * heads), random.values(N_EDGE * heads));
         let (mut y, mut dx) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
-        device.edge_softmax(&indptr, heads, &x, &mut y).unwrap();
+        device.edge_softmax(a, heads, &x, &mut y).unwrap();
         let mut expected = vec![0.0; x.len()];
         for ends in indptr.windows(2) {
             for h in 0..heads {
@@ -35,11 +36,11 @@ fn bench_softmax(criterion: &mut Criterion) {
         }
         assert_close("out", &y, &expected, rounding);
         group.bench_function(format!("forward/{heads}"), |bencher| {
-            bencher.iter(|| device.edge_softmax(&indptr, heads, black_box(&x), &mut y).unwrap());
+            bencher.iter(|| device.edge_softmax(a, heads, black_box(&x), &mut y).unwrap());
         });
         group.bench_function(format!("backward/{heads}"), |bencher| {
             bencher.iter(|| {
-                device.edge_softmax_backward(&indptr, heads, black_box(&y), &dout, &mut dx).unwrap();
+                device.edge_softmax_backward(a, heads, black_box(&y), &dout, &mut dx).unwrap();
             });
         });
     }

@@ -37,7 +37,6 @@ typedef struct cohop_status {
 } cohop_status;
 
 // ---- runtime ----------------------------------------------------------------------------------------------------
-int32_t cohop_device_count(int32_t* count);
 // Static or thread-local text; valid until the thread's next call.
 const char* cohop_error_name(int32_t code);
 const char* cohop_error_message(int32_t code);
@@ -340,8 +339,7 @@ enum {
   COHOP_FOUND_HUBS = 2,          // rows of more than COHOP_HUB_DEGREE in-edges
   COHOP_FOUND_KEPT = 3,          // edges of the block
   COHOP_FOUND_SCRATCH = 4,       // elements of a method's own scratch memory
-  COHOP_FOUND_NEW = 5,           // unused
-  COHOP_FOUND_EXPECTED = 6,      // LABOR: the expected number of sources, times 2^32
+  COHOP_FOUND_EXPECTED = 5,      // LABOR: the expected number of sources, times 2^32
   COHOP_FOUND_ENTRIES = 8
 };
 

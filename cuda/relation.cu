@@ -122,7 +122,7 @@ template <bool TRANSPOSED, class S>
 int32_t relation_product(const Relations& relations, uint64_t inner, uint64_t n, const GroupRows<S>& rows,
                          const S* weight, S* out, void* stream) {
   const uint64_t column_tiles = (n + Tile<S>::COLUMNS - 1) / Tile<S>::COLUMNS;
-  const unsigned blocks = static_cast<unsigned>(relations.slots(Tile<S>::ROWS) * column_tiles);
+  const unsigned blocks = grid_of(relations.slots(Tile<S>::ROWS) * column_tiles);
   if (packs<S>(inner, rows.x, weight) && (TRANSPOSED || n % PACK<S> == 0)) {
     COHOP_LAUNCH((relation_product_kernel<TRANSPOSED, PACK<S>, S>), blocks, BLOCK, 0, stream, relations, inner, n,
                  column_tiles, rows, weight, out);
@@ -140,7 +140,7 @@ int32_t relation_weight_gradient(const Relations& relations, uint64_t k, uint64_
   if (relations.n_group > 0) {
     const uint64_t row_tiles = (k + Tile<S>::ROWS - 1) / Tile<S>::ROWS;
     const uint64_t column_tiles = (n + Tile<S>::COLUMNS - 1) / Tile<S>::COLUMNS;
-    const unsigned blocks = static_cast<unsigned>(relations.slots(part_size) * row_tiles * column_tiles);
+    const unsigned blocks = grid_of(relations.slots(part_size) * row_tiles * column_tiles);
     if (packs<S>(k, left.x) && packs<S>(n, right.x)) {
       COHOP_LAUNCH((relation_weight_gradient_kernel<PACK<S>, S>), blocks, BLOCK, 0, stream, relations, part_size, k, n,
                    left, right, parts, dweight);

@@ -1,17 +1,9 @@
-// Devices and the names of errors.
+// The names of errors.
 #include "gpu.h"
 
 extern "C" {
 
 #if defined(__CUDACC__)
-
-int32_t cohop_device_count(int32_t* count) {
-  int found = 0;
-  const cudaError_t error = cudaGetDeviceCount(&found);
-  *count = found;
-  (void)cudaGetLastError();
-  return static_cast<int32_t>(error);
-}
 
 const char* cohop_error_name(int32_t code) {
   return code == COHOP_ERROR_EXCEPTION ? "exception in a launcher" : cudaGetErrorName(static_cast<cudaError_t>(code));
@@ -25,11 +17,6 @@ const char* cohop_error_message(int32_t code) {
 
 const char* cohop_emulate_error_name(int32_t code);
 const char* cohop_emulate_message();
-
-int32_t cohop_device_count(int32_t* count) {
-  *count = 1;
-  return 0;
-}
 
 const char* cohop_error_name(int32_t code) {
   return code == COHOP_ERROR_EXCEPTION ? "exception in a launcher" : cohop_emulate_error_name(code);

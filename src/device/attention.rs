@@ -14,7 +14,8 @@
 //! messages give 0 in `out`, `max` and `sum`, and no gradient.
 
 use crate::device::{
-    Csr, Matrix, MatrixMut, Storage, Write, check_matrix, check_matrix_mut, check_no_edge, check_same_shape,
+    Csr, Matrix, MatrixMut, Storage, Write, check_csr_lengths, check_matrix, check_matrix_mut, check_no_edge,
+    check_same_shape,
 };
 use crate::error::{Error, Result, check_length};
 
@@ -116,14 +117,13 @@ pub trait Attention: Storage {
     /// `out[e, h] = exp(x[e, h] − m) / Σ exp(x[e', h] − m)` over the entries `e'` of the row that holds `e`, where `m`
     /// is their maximum.
     ///
-    /// `indptr: [n_dst + 1]`, `x, out: [n_edge, heads]`.
+    /// `x, out: [n_edge, heads]`. Of the pattern `a` only the rows count, not their columns; `a.edge` must be absent.
     ///
-    /// Errors: `heads` is 0, `indptr` is empty, `x` or `out` does not have `n_edge * heads` elements, or the device
-    /// fails. A GPU takes `n_edge` from the length of `x`; an offset beyond it is
-    /// [`IndexOutOfRange`](crate::Error::IndexOutOfRange) there.
+    /// Errors: `heads` is 0, `a.edge` is present, `x` or `out` does not have `n_edge * heads` elements, or the device
+    /// fails.
     fn edge_softmax(
         &self,
-        indptr: Self::View<'_, u32>,
+        a: Csr<'_, Self>,
         heads: usize,
         x: Self::View<'_, Self::Scalar>,
         out: Self::ViewMut<'_, Self::Scalar>,
@@ -135,7 +135,7 @@ pub trait Attention: Storage {
     /// Errors: as [`edge_softmax`](Attention::edge_softmax), for `y`, `dout` and `dx`.
     fn edge_softmax_backward(
         &self,
-        indptr: Self::View<'_, u32>,
+        a: Csr<'_, Self>,
         heads: usize,
         y: Self::View<'_, Self::Scalar>,
         dout: Self::View<'_, Self::Scalar>,
@@ -330,6 +330,21 @@ pub(crate) fn check_dot_vector<D: Storage>(
 ) -> Result<()> {
     check_matrix(x)?;
     check_head_dot(x.shape(), heads, ("da", D::view_mut_len(da)), ("dout", D::view_len(dout)))
+}
+
+/// The same for [`Attention::edge_softmax`] and its gradient, whose arrays are `[n_edge, heads]`.
+pub(crate) fn check_edge_softmax<D: Storage, const N: usize>(
+    a: &Csr<'_, D>,
+    heads: usize,
+    arrays: [(&'static str, usize); N],
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_no_edge(a)?;
+    if heads == 0 {
+        return Err(Error::invalid("heads", 0, "at least 1"));
+    }
+    let required = a.n_edge().saturating_mul(heads);
+    arrays.into_iter().try_for_each(|(name, len)| check_length(name, len, required))
 }
 
 /// The same for [`Attention::gat`], except for the pattern.

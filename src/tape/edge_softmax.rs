@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::Device;
+use crate::device::{Device, check_same_shape};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -15,6 +15,8 @@ impl<D: Device> Tape<D> {
     ///
     /// Errors: `x` does not have one row per edge, or has no columns.
     pub fn edge_softmax(&self, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
+        let [n_rows, heads] = self.shape_of(x)?;
+        check_same_shape("edge softmax", "x", [n_rows, heads], "required", [block.n_edge(), heads])?;
         self.apply(EdgeSoftmax { block: block.clone() }, &[x])
     }
 }
@@ -34,7 +36,7 @@ impl<D: Device> Op<D> for EdgeSoftmax<D> {
         let x = inputs[0];
         let mut out = Tensor::allocate(device, x.rows(), x.cols())?;
         let data = out.make_mut(device)?.data;
-        device.edge_softmax(self.block.csr().indptr, x.cols(), x.view(), data)?;
+        device.edge_softmax(self.block.csr(), x.cols(), x.view(), data)?;
         Ok((out, ()))
     }
 
@@ -42,7 +44,7 @@ impl<D: Device> Op<D> for EdgeSoftmax<D> {
         let (y, dout) = (step.output, &step.gradient);
         let mut dx = Tensor::allocate(device, y.rows(), y.cols())?;
         let data = dx.make_mut(device)?.data;
-        device.edge_softmax_backward(self.block.csr().indptr, y.cols(), y.view(), dout.view(), data)?;
+        device.edge_softmax_backward(self.block.csr(), y.cols(), y.view(), dout.view(), data)?;
         Ok(vec![Some(dx)])
     }
 }

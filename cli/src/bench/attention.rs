@@ -21,8 +21,7 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
     let size = bench.size(format_args!("h={HEADS}"));
     let x = device.upload(&X.host(e * HEADS))?;
     let mut y = device.allocate::<f32>(e * HEADS)?;
-    let forward =
-        |y: &mut D::Buffer<f32>| device.edge_softmax(csr.indptr(), HEADS, D::view(&x), D::view_mut(y));
+    let forward = |y: &mut D::Buffer<f32>| device.edge_softmax(csr, HEADS, D::view(&x), D::view_mut(y));
     forward(&mut y)?;
     // For each vertex to check: the positions of its in-edges, and their softmax, one row per edge.
     let mut expected: Vec<(usize, Vec<f64>)> = Vec::new();
@@ -46,9 +45,8 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
         let dout = device.upload(&DOUT.host(e * HEADS))?;
         let mut dx = device.allocate::<f32>(e * HEADS)?;
         let (y, dout) = (D::view(&y), D::view(&dout));
-        let backward = |dx: &mut D::Buffer<f32>| {
-            device.edge_softmax_backward(csr.indptr(), HEADS, y, dout, D::view_mut(dx))
-        };
+        let backward =
+            |dx: &mut D::Buffer<f32>| device.edge_softmax_backward(csr, HEADS, y, dout, D::view_mut(dx));
         backward(&mut dx)?;
         for (first, softmax) in &expected {
             let product = |i: usize| softmax[i] * f64::from(DOUT.at(first + i));

@@ -4,14 +4,14 @@
 use super::memory::pointer_or_null;
 use super::{Cuda, CudaBuffer, CudaView, CudaViewMut, adds, dtype, ffi};
 use crate::device::attention::{
-    check_dot, check_dot_input, check_dot_vector, check_gat, check_gat_backward, check_gatv2,
-    check_gatv2_destinations, check_gatv2_sources,
+    check_dot, check_dot_input, check_dot_vector, check_edge_softmax, check_gat, check_gat_backward,
+    check_gatv2, check_gatv2_destinations, check_gatv2_sources,
 };
 use crate::device::{
     Attention, AttentionSpec, Csr, GatGradients, GatSaved, Gatv2Operands, Matrix, MatrixMut, Scalar, Write,
     check_csr_lengths,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::Result;
 
 /// Scratch memory of the kernels for rows with many entries.
 struct Scratch<S> {
@@ -59,25 +59,6 @@ impl<S: Scalar> Cuda<S> {
         Ok((messages, scratch))
     }
 
-    /// `n_edge`, if the arrays of edge softmax fit together as far as their lengths show.
-    fn check_edges(
-        indptr: CudaView<'_, u32>,
-        heads: usize,
-        arrays: [(&'static str, usize); 2],
-    ) -> Result<usize> {
-        if heads == 0 {
-            return Err(Error::invalid("heads", 0, "at least 1"));
-        }
-        if indptr.is_empty() {
-            return Err(Error::WrongLength { array: "indptr", actual: 0, expected: 1 });
-        }
-        let n_edge = arrays[0].1 / heads;
-        for (name, len) in arrays {
-            check_length(name, len, n_edge * heads)?;
-        }
-        Ok(n_edge)
-    }
-
     /// Scratch memory of edge softmax.
     fn edge_scratch(&self, n_edge: usize, heads: usize) -> Result<Scratch<S>> {
         // SAFETY: a function of its argument.
@@ -89,16 +70,16 @@ impl<S: Scalar> Cuda<S> {
 impl<S: Scalar> Attention for Cuda<S> {
     fn edge_softmax(
         &self,
-        indptr: CudaView<'_, u32>,
+        a: Csr<'_, Self>,
         heads: usize,
         x: CudaView<'_, S>,
         out: CudaViewMut<'_, S>,
     ) -> Result<()> {
-        let n_edge = Self::check_edges(indptr, heads, [("x", x.len()), ("out", out.len())])?;
-        let scratch = self.edge_scratch(n_edge, heads)?;
+        check_edge_softmax(&a, heads, [("x", x.len()), ("out", out.len())])?;
+        let scratch = self.edge_scratch(a.n_edge(), heads)?;
         let (hubs, records) = (scratch.hubs.pointer(), scratch.records.pointer().cast());
-        let (n_rows, n_edge, heads) = (indptr.len() as u64 - 1, n_edge as u64, heads as u64);
-        let (indptr, x, out) = (indptr.pointer(), x.pointer().cast(), out.pointer().cast());
+        let (n_rows, n_edge, heads) = (a.n_rows as u64, a.n_edge() as u64, heads as u64);
+        let (indptr, x, out) = (a.indptr.pointer(), x.pointer().cast(), out.pointer().cast());
         let (status, stream) = (self.status(), self.stream()?);
         // SAFETY: `indptr` holds `n_rows + 1` offsets, of which those beyond `n_edge` are reported, not followed; `x`
         // and `out` hold `n_edge * heads` scalars, and the scratch memory is as large as the launcher asks.
@@ -122,18 +103,17 @@ impl<S: Scalar> Attention for Cuda<S> {
 
     fn edge_softmax_backward(
         &self,
-        indptr: CudaView<'_, u32>,
+        a: Csr<'_, Self>,
         heads: usize,
         y: CudaView<'_, S>,
         dout: CudaView<'_, S>,
         dx: CudaViewMut<'_, S>,
     ) -> Result<()> {
-        let n_edge = Self::check_edges(indptr, heads, [("y", y.len()), ("dout", dout.len())])?;
-        check_length("dx", dx.len(), y.len())?;
-        let scratch = self.edge_scratch(n_edge, heads)?;
+        check_edge_softmax(&a, heads, [("y", y.len()), ("dout", dout.len()), ("dx", dx.len())])?;
+        let scratch = self.edge_scratch(a.n_edge(), heads)?;
         let (hubs, records) = (scratch.hubs.pointer(), scratch.records.pointer().cast());
-        let (n_rows, n_edge, heads) = (indptr.len() as u64 - 1, n_edge as u64, heads as u64);
-        let (indptr, y) = (indptr.pointer(), y.pointer().cast());
+        let (n_rows, n_edge, heads) = (a.n_rows as u64, a.n_edge() as u64, heads as u64);
+        let (indptr, y) = (a.indptr.pointer(), y.pointer().cast());
         let (dout, dx) = (dout.pointer().cast(), dx.pointer().cast());
         let (status, stream) = (self.status(), self.stream()?);
         // SAFETY: as in `edge_softmax`; `y`, `dout` and `dx` hold `n_edge * heads` scalars.

@@ -252,8 +252,7 @@ pub const COHOP_FOUND_REPEATED: _bindgen_ty_2 = 1;
 pub const COHOP_FOUND_HUBS: _bindgen_ty_2 = 2;
 pub const COHOP_FOUND_KEPT: _bindgen_ty_2 = 3;
 pub const COHOP_FOUND_SCRATCH: _bindgen_ty_2 = 4;
-pub const COHOP_FOUND_NEW: _bindgen_ty_2 = 5;
-pub const COHOP_FOUND_EXPECTED: _bindgen_ty_2 = 6;
+pub const COHOP_FOUND_EXPECTED: _bindgen_ty_2 = 5;
 pub const COHOP_FOUND_ENTRIES: _bindgen_ty_2 = 8;
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
 pub const COHOP_HUB_DEGREE: _bindgen_ty_3 = 4096;
@@ -338,7 +337,6 @@ impl cohop_draw {
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_draw(pub ::std::os::raw::c_uint);
 unsafe extern "C" {
-    pub fn cohop_device_count(count: *mut i32) -> i32;
     pub fn cohop_error_name(code: i32) -> *const ::std::os::raw::c_char;
     pub fn cohop_error_message(code: i32) -> *const ::std::os::raw::c_char;
     pub fn cohop_fill(

@@ -15,20 +15,20 @@ use super::kernels::kernels;
 use super::parallel::check_csr;
 use super::vectors::vectorized;
 use crate::device::attention::{
-    check_dot, check_dot_input, check_dot_vector, check_gat, check_gat_backward, check_gatv2,
-    check_gatv2_destinations, check_gatv2_sources,
+    check_dot, check_dot_input, check_dot_vector, check_edge_softmax, check_gat, check_gat_backward,
+    check_gatv2, check_gatv2_destinations, check_gatv2_sources,
 };
 use crate::device::{
     Attention, AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Gatv2Operands, Matrix, MatrixMut, Scalar,
     Write,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::Result;
 
 kernels! {
     impl Attention by AttentionKernels {
-        fn edge_softmax(indptr: &[u32], heads: usize, x: &[S], out: &mut [S]) -> Result<()>;
+        fn edge_softmax(a: Csr<'_, Cpu<S>>, heads: usize, x: &[S], out: &mut [S]) -> Result<()>;
         fn edge_softmax_backward(
-            indptr: &[u32],
+            a: Csr<'_, Cpu<S>>,
             heads: usize,
             y: &[S],
             dout: &[S],
@@ -96,27 +96,26 @@ kernels! {
 
 fn edge_softmax<S: Scalar>(
     _device: &Cpu<S>,
-    indptr: &[u32],
+    a: Csr<'_, Cpu<S>>,
     heads: usize,
     x: &[S],
     out: &mut [S],
 ) -> Result<()> {
-    check_edges(indptr, heads, [("x", x.len()), ("out", out.len())])?;
-    softmax::edge_softmax(indptr, heads, x, out);
+    check_edge_softmax(&a, heads, [("x", x.len()), ("out", out.len())])?;
+    softmax::edge_softmax(a.indptr, heads, x, out);
     Ok(())
 }
 
 fn edge_softmax_backward<S: Scalar>(
     _device: &Cpu<S>,
-    indptr: &[u32],
+    a: Csr<'_, Cpu<S>>,
     heads: usize,
     y: &[S],
     dout: &[S],
     dx: &mut [S],
 ) -> Result<()> {
-    check_edges(indptr, heads, [("y", y.len()), ("dout", dout.len())])?;
-    check_length("dx", dx.len(), y.len())?;
-    softmax::edge_softmax_backward(indptr, heads, y, dout, dx);
+    check_edge_softmax(&a, heads, [("y", y.len()), ("dout", dout.len()), ("dx", dx.len())])?;
+    softmax::edge_softmax_backward(a.indptr, heads, y, dout, dx);
     Ok(())
 }
 
@@ -237,19 +236,4 @@ fn gatv2_backward_sources<S: Scalar>(
     check_gatv2_sources::<Cpu<S>>(&transpose, &spec, &operands, &dout, &messages, &dz_src)?;
     gatv2::backward_sources(transpose, spec, operands, dout, messages, dz_src);
     Ok(())
-}
-
-/// `Ok` if arrays are `[n_edge, heads]` for the rows of `indptr`.
-fn check_edges<const N: usize>(
-    indptr: &[u32],
-    heads: usize,
-    arrays: [(&'static str, usize); N],
-) -> Result<()> {
-    if heads == 0 {
-        return Err(Error::invalid("heads", 0, "at least 1"));
-    }
-    let Some(&n_edge) = indptr.last() else {
-        return Err(Error::WrongLength { array: "indptr", actual: 0, expected: 1 });
-    };
-    arrays.into_iter().try_for_each(|(name, len)| check_length(name, len, n_edge as usize * heads))
 }

@@ -96,6 +96,24 @@ fn steep_scores<D: Attention>(device: &D) {
     gatv2_agrees(device, &problem, 100.0);
 }
 
+/// A pattern of which only the rows count.
+struct Rows<D: Attention> {
+    indptr: Guarded<D, u32>,
+    indices: Guarded<D, u32>,
+}
+
+impl<D: Attention> Rows<D> {
+    fn new(device: &D, indptr: &[u32]) -> Self {
+        let n_edge = indptr[indptr.len() - 1] as usize;
+        Rows { indptr: Guarded::new(device, indptr), indices: Guarded::new(device, &vec![0u32; n_edge]) }
+    }
+
+    fn csr(&self) -> Csr<'_, D> {
+        let (indptr, indices) = (self.indptr.view(), self.indices.view());
+        Csr { n_rows: D::view_len(&indptr) - 1, n_cols: 1, indptr, indices, edge: None }
+    }
+}
+
 /// An output of `len` scalars between guards.
 fn output<D: Attention>(device: &D, len: usize) -> Guarded<D> {
     Guarded::poisoned(device, len)
@@ -275,10 +293,10 @@ fn edge_softmax_agrees<D: Attention>(device: &D, problem: &Problem) {
             row().for_each(|i| dx_ref[i] = y_ref[i] * (dout[i] - mean));
         }
     }
-    let indptr = Guarded::new(device, indptr);
+    let pattern = problem.on(device);
     let (mut y, mut dx) = (output(device, len), output(device, len));
-    device.edge_softmax(indptr.view(), heads, x_on.view(), y.view_mut()).unwrap();
-    device.edge_softmax_backward(indptr.view(), heads, y.view(), dout_on.view(), dx.view_mut()).unwrap();
+    device.edge_softmax(pattern.csr(), heads, x_on.view(), y.view_mut()).unwrap();
+    device.edge_softmax_backward(pattern.csr(), heads, y.view(), dout_on.view(), dx.view_mut()).unwrap();
     close("softmax", &y.read(), &y_ref);
     close("its gradient", &dx.read(), &dx_ref);
 }
@@ -369,20 +387,20 @@ fn nan_shows<D: Attention>(device: &D) {
         assert!(out[..4].iter().all(|v| v.is_nan()), "{out:?}");
         assert_close("out", &out[4..], &vec![0.5; out.len() - 4], |_, _| 1e-6);
     }
-    let indptr = Guarded::new(device, &[0u32, 2, 4]);
+    let rows = Rows::new(device, &[0, 2, 4]);
     let x = Guarded::new(device, &[1.0, f64::NAN, 3.0, 3.0].map(D::Scalar::from_f64));
     let mut out = output(device, 4);
-    device.edge_softmax(indptr.view(), 1, x.view(), out.view_mut()).unwrap();
+    device.edge_softmax(rows.csr(), 1, x.view(), out.view_mut()).unwrap();
     let out = to_f64(&out.read());
     assert!(out[0].is_nan() && out[1].is_nan() && out[2] == 0.5 && out[3] == 0.5, "{out:?}");
 }
 
 fn softmax_of_large_scores_and_of_parallel_edges<D: Attention>(device: &D) {
     // Rows of 2, 2, 0, 2 and 3 edges, the last with two parallel ones: the softmax does not merge them.
-    let indptr = Guarded::new(device, &[0u32, 2, 4, 4, 6, 9]);
+    let rows = Rows::new(device, &[0, 2, 4, 4, 6, 9]);
     let x = [1000.0, 1001.0, 0.0, 0.0, 1000.0, 1000.0, 2.0, 2.0, 2.0].map(D::Scalar::from_f64);
     let (x, mut out) = (Guarded::new(device, &x), output(device, 9));
-    device.edge_softmax(indptr.view(), 1, x.view(), out.view_mut()).unwrap();
+    device.edge_softmax(rows.csr(), 1, x.view(), out.view_mut()).unwrap();
     let (low, high) = (1.0 / (1.0 + 1f64.exp()), 1.0 / (1.0 + (-1f64).exp()));
     assert_close("probabilities", &[low, high], &[0.2689, 0.7311], |_, _| 5e-5);
     let third = 1.0 / 3.0;
@@ -395,26 +413,26 @@ fn wrong_arguments_are_errors<D: Attention>(device: &D) {
     let zeros = Guarded::new(device, &[D::Scalar::from_f64(0.0); 6]);
     let some = |len| D::slice(zeros.view(), 0..len);
     let mut out = Guarded::new(device, &[D::Scalar::from_f64(7.0); 4]);
-    let indptr = Guarded::new(device, &[0u32, 2]);
-    let none = D::slice(indptr.view(), 0..0);
-    assert!(device.edge_softmax(indptr.view(), 0, some(2), D::slice_mut(out.view_mut(), 0..2)).is_err());
-    assert!(device.edge_softmax(indptr.view(), 1, some(2), out.view_mut()).is_err());
-    assert!(device.edge_softmax(none, 1, some(0), D::slice_mut(out.view_mut(), 0..0)).is_err());
-    assert!(
-        device
-            .edge_softmax_backward(indptr.view(), 1, some(2), some(3), D::slice_mut(out.view_mut(), 0..2))
-            .is_err()
-    );
+    let rows = Rows::new(device, &[0, 2]);
+    let a = rows.csr();
+    let mut softmax =
+        |a, heads, x, len| device.edge_softmax(a, heads, x, D::slice_mut(out.view_mut(), 0..len)).is_err();
+    assert!(softmax(a, 0, some(2), 2));
+    assert!(softmax(a, 1, some(2), 4));
+    assert!(softmax(a, 1, some(1), 2), "fewer values than entries");
+    assert!(softmax(a, 1, some(4), 4), "more values than entries");
+    assert!(softmax(a, usize::MAX, some(2), 2));
+    assert!(softmax(Csr { n_rows: 2, ..a }, 1, some(2), 2));
+    assert!(softmax(Csr { edge: Some(a.indices), ..a }, 1, some(2), 2));
+    for (n_dout, n_dx) in [(3, 2), (2, 3)] {
+        let dx = D::slice_mut(out.view_mut(), 0..n_dx);
+        assert!(device.edge_softmax_backward(a, 1, some(2), some(n_dout), dx).is_err());
+    }
     assert!(device.head_dot(zeros.matrix(2, 3), some(3), 2, out.view_mut()).is_err());
     assert!(device.head_dot(zeros.matrix(2, 3), some(2), 3, out.view_mut()).is_err());
     assert!(device.head_dot_backward_input(some(2), 2, some(3), out.matrix_mut(2, 2), Write::Add).is_err());
     assert!(device.head_dot_backward_vector(zeros.matrix(2, 3), 3, some(4), out.view_mut()).is_err());
     assert_eq!(to_f64(&out.read()), [7.0; 4]);
-
-    // On a device this is only seen when the offsets are read.
-    let beyond = Guarded::new(device, &[0u32, 9]);
-    let outcome = device.edge_softmax(beyond.view(), 1, some(2), D::slice_mut(out.view_mut(), 0..2));
-    assert!(outcome.and_then(|()| device.synchronize()).is_err());
 
     let (indptr, indices) = (Guarded::new(device, &[0u32, 1, 1]), Guarded::new(device, &[0u32]));
     let a = Csr { n_rows: 2, n_cols: 1, indptr: indptr.view(), indices: indices.view(), edge: None };
