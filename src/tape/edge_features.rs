@@ -28,11 +28,11 @@ impl<D: Device> Tape<D> {
     }
 
     /// The same from `table: [n_table, dim]` on the tape: `[n_edge, dim]`. If `table` is a leaf, its gradient is
-    /// row-sparse, as with [`lookup`](Tape::lookup). Panics if `table` belongs to another tape.
+    /// row-sparse, as with [`lookup`](Tape::lookup).
     ///
     /// Errors: a block without edge ids, an id at or above `n_table`, a table of more than 2^32 rows.
     pub fn edge_lookup(&self, block: &Block<D>, table: Var) -> Result<Var> {
-        let index = self.edge_index(block, self.shape(table)[0])?;
+        let index = self.edge_index(block, self.shape_of(table)?[0])?;
         self.lookup(table, &Arc::new(index))
     }
 
@@ -77,6 +77,11 @@ mod tests {
         assert!(matches!(error, Error::IndexOutOfRange { position: 1, value: 4, limit: 4, .. }), "{error}");
         assert!(tape.edge_features(&with_ids([0; 3]), D::view(&table), [3, 2]).is_err());
         assert!(block(device).with_edge_ids(device.upload(&[0, 1]).unwrap()).is_err());
+        let elsewhere = Tape::inference(device).constant(Tensor::zeros(device, 4, 2).unwrap());
+        assert!(tape.edge_lookup(&with_ids([0; 3]), elsewhere).is_err());
+        let short = tape.constant(Tensor::zeros(device, 3, 2).unwrap());
+        let out = tape.edge_lookup(&with_ids([0, 3, 0]), short);
+        assert!(out.and_then(|_| device.synchronize()).is_err());
     }
 
     fn edges_are_aggregated_by_destination<D: Device<Scalar = f64>>(device: &D) {

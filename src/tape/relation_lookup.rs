@@ -17,7 +17,7 @@ impl<D: Device> Tape<D> {
     /// If `weight` is a leaf, its gradient is a [`RowGradient`].
     ///
     /// Errors: a block without edge types or with one at or above `n_relations`; a source's id at or above `n_ids`;
-    /// 2^32 or more rows of `weight`.
+    /// `weight` has 2^32 or more rows, or a number of them that `n_relations` does not divide.
     pub fn relation_lookup(&self, block: &Arc<Block<D>>, n_relations: usize, weight: Var) -> Result<Var> {
         self.apply(RelationLookup { block: block.clone(), n_relations }, &[weight])
     }
@@ -59,7 +59,12 @@ fn weight_rows<D: Device>(
             limit: u32::MAX.into(),
         });
     }
-    let n_ids = n_rows / groups.n_relations().max(1);
+    let n_relations = groups.n_relations();
+    if n_relations == 0 || !n_rows.is_multiple_of(n_relations) {
+        let expected = format!("a multiple of the {n_relations} relations");
+        return Err(Error::invalid("rows of the relations' tables", n_rows, expected));
+    }
+    let n_ids = n_rows / n_relations;
     let mut rows = group_ids(device, block, groups, n_ids)?;
     for (r, ends) in groups.offsets.windows(2).enumerate() {
         let first = (r * n_ids) as u32;
@@ -132,5 +137,26 @@ impl<D: Device> Op<D> for RelationLookup<D> {
         let rows = weight_rows(device, &self.block, &edges.by_source, weight.rows())?;
         step.rows.push((0, RowGradient::new(device, weight.rows(), &rows, values)?));
         Ok(vec![None])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::test_kernels::test_f64_devices;
+
+    test_f64_devices! { a_table_of_a_part_of_the_relations_is_an_error }
+
+    fn a_table_of_a_part_of_the_relations_is_an_error<D: Device<Scalar = f64>>(device: &D) {
+        let block = Block::from_csr(device, 3, &[0, 2, 3], &[0, 2, 1]).unwrap();
+        let block = Arc::new(block.with_edge_types(device.upload(&[0u16, 1, 0]).unwrap()).unwrap());
+        let tape = Tape::inference(device);
+        for (n_rows, fits) in [(6, true), (7, false), (8, true), (5, false), (0, false)] {
+            let weight = tape.constant(Tensor::zeros(device, n_rows, 4).unwrap());
+            assert_eq!(tape.relation_lookup(&block, 2, weight).is_ok(), fits, "{n_rows} rows");
+            for direction in [Direction::Forward, Direction::Backward] {
+                assert_eq!(tape.relation_rows(&block, 2, direction, weight).is_ok(), fits, "{n_rows} rows");
+            }
+        }
     }
 }

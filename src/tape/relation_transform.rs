@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Csr, Device, Direction, Order, RelationEdges, Write};
+use crate::device::{Csr, Device, Direction, Order, RelationEdges, Write, check_same_shape};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -16,7 +16,7 @@ impl<D: Device> Tape<D> {
     /// destination ([`Direction::Forward`]) of an edge of this relation, in the order of the block's groups.
     /// `x: [n_src, k]`, `weight: [n_relations · k, n]`, out: `[n_group, n]`.
     ///
-    /// Errors: a block without edge types or with one at or above `n_relations`; `weight` of another shape.
+    /// Errors: a block without edge types or with one at or above `n_relations`; `x` or `weight` of another shape.
     pub fn relation_transform(
         &self,
         block: &Arc<Block<D>>,
@@ -25,7 +25,9 @@ impl<D: Device> Tape<D> {
         x: Var,
         weight: Var,
     ) -> Result<Var> {
-        let [n_rows, _] = self.shape_of(x)?;
+        let [n_rows, k] = self.shape_of(x)?;
+        // The kernels take the rows that the groups name for granted.
+        check_same_shape("relation transform", "x", [n_rows, k], "required", [block.n_src(), k])?;
         let edges = one_edge_a_group(self.device(), block, n_relations, direction, n_rows)?;
         self.apply(RelationTransform { edges }, &[x, weight])
     }
@@ -106,5 +108,29 @@ impl<D: Device> Op<D> for RelationTransform<D> {
             gradients[1] = Some(dweight);
         }
         Ok(gradients)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::test_kernels::test_f64_devices;
+
+    test_f64_devices! { shapes_that_do_not_fit_are_errors }
+
+    fn shapes_that_do_not_fit_are_errors<D: Device<Scalar = f64>>(device: &D) {
+        let block = Block::from_csr(device, 3, &[0, 2, 3], &[0, 2, 1]).unwrap();
+        let block = Arc::new(block.with_edge_types(device.upload(&[0u16, 1, 0]).unwrap()).unwrap());
+        let tape = Tape::inference(device);
+        let zeros = |rows, cols| tape.constant(Tensor::zeros(device, rows, cols).unwrap());
+        for direction in [Direction::Forward, Direction::Backward] {
+            let shape = |n_x, n_weight| {
+                tape.relation_transform(&block, 2, direction, zeros(n_x, 2), zeros(n_weight, 5))
+            };
+            assert!(shape(3, 4).is_ok());
+            for (n_x, n_weight) in [(2, 4), (4, 4), (0, 4), (3, 5), (3, 3), (3, 0)] {
+                assert!(shape(n_x, n_weight).is_err(), "{direction:?}: {n_x} rows, weight of {n_weight}");
+            }
+        }
     }
 }
