@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::tensor_file::{self, TensorFile};
-use crate::device::{Device, Scalar, Storage};
+use crate::device::{Device, Scalar, Storage, check_same_shape};
 use crate::error::{Error, Result};
 use crate::rng;
 use crate::tape::{BatchStatistics, ParameterId};
@@ -58,7 +58,7 @@ impl<D: Device> Parameters<D> {
     /// Adds a trainable `[rows, cols]` parameter, `layers.{layer}.{name}`. Its initial values are a function of the
     /// seed and of the number of parameters added before it.
     ///
-    /// Errors: the matrix does not fit in memory, or the device fails. That the name is new is not checked.
+    /// Errors: there is a parameter of this name already, the matrix does not fit in memory, or the device fails.
     pub fn add(
         &mut self,
         device: &D,
@@ -74,6 +74,10 @@ impl<D: Device> Parameters<D> {
             Initializer::Uniform { fan_in } => (1.0 / fan_in.max(1) as f64).sqrt(),
         };
         let name = format!("layers.{layer}.{name}");
+        // A checkpoint holds one matrix of each name. Only names of one layer can be equal.
+        if self.entries.iter().any(|p| p.layer == layer && p.name == name) {
+            return Err(Error::invalid("parameter name", name, "one that no other parameter has"));
+        }
         let n_bytes = rows as u128 * cols as u128 * size_of::<D::Scalar>() as u128;
         let mut values: Vec<D::Scalar> = Vec::new();
         if n_bytes > isize::MAX as u128 || values.try_reserve_exact(rows * cols).is_err() {
@@ -100,7 +104,7 @@ impl<D: Device> Parameters<D> {
 
     /// Adds a `[1, dim]` running statistic, which is saved but not trained; all its elements are `value` at first.
     ///
-    /// Errors: the device fails or is out of memory. That the name is new is not checked.
+    /// Errors: there is a parameter of this name already, or the device fails or is out of memory.
     pub fn add_statistic(
         &mut self,
         device: &D,
@@ -139,20 +143,22 @@ impl<D: Device> Parameters<D> {
         self.entries.iter().filter(|p| p.trainable).map(|p| p.value.rows() * p.value.cols()).sum()
     }
 
-    /// Replaces a parameter's value. Panics if there is no parameter with this id.
+    /// Replaces a parameter's value.
     ///
-    /// Errors: `value` has another shape than the parameter.
+    /// Errors: there is no parameter with this id, or `value` has another shape than it.
     pub fn set(&mut self, id: ParameterId, value: Tensor<D>) -> Result<()> {
-        let entry = &mut self.entries[id.index()];
-        crate::device::check_same_shape(
-            "set parameter",
-            "parameter",
-            entry.value.shape(),
-            "value",
-            value.shape(),
-        )?;
-        entry.value = value;
+        self.check_shape("set parameter", id, &value)?;
+        self.entries[id.index()].value = value;
         Ok(())
+    }
+
+    /// `Ok` if there is a parameter with this id, and `value` has its shape.
+    fn check_shape(&self, op: &'static str, id: ParameterId, value: &Tensor<D>) -> Result<()> {
+        let Some(entry) = self.entries.get(id.index()) else {
+            let expected = format!("below the model's number of parameters, {}", self.entries.len());
+            return Err(Error::invalid("parameter id", id.index(), expected));
+        };
+        check_same_shape(op, "parameter", entry.value.shape(), "value", value.shape())
     }
 
     /// The parameter with this name, such as `layers.0.weight`.
@@ -198,16 +204,22 @@ impl<D: Device> Parameters<D> {
         &mut self.entries[id.index()].value
     }
 
-    /// Moves running statistics a tenth of the way towards those of a batch. Panics if they name a parameter that is
-    /// not one of these.
+    /// Moves running statistics a tenth of the way towards those of a batch.
     ///
-    /// Errors: a statistic does not have the size of its parameter, or the device fails.
+    /// Errors: a statistic names a parameter that is not one of these or has another shape than it (nothing is changed
+    /// then), or the device fails.
     pub fn update_statistics(&mut self, device: &D, batch: &[BatchStatistics<D>]) -> Result<()> {
         const MOMENTUM: f64 = 0.1;
         use crate::device::Write;
-        for statistics in batch {
+        let pairs = |statistics: &'_ BatchStatistics<D>| {
             let [mean, variance] = statistics.running;
-            for (id, new) in [(mean, &statistics.mean), (variance, &statistics.variance)] {
+            [(mean, statistics.mean.clone()), (variance, statistics.variance.clone())]
+        };
+        for (id, new) in batch.iter().flat_map(pairs) {
+            self.check_shape("update statistics", id, &new)?;
+        }
+        for statistics in batch {
+            for (id, new) in pairs(statistics) {
                 let old = self.get(id).value.clone();
                 let mut value = Tensor::allocate(device, old.rows(), old.cols())?;
                 device.scale(1.0 - MOMENTUM, old.view(), value.make_mut(device)?.data, Write::Assign)?;
@@ -216,5 +228,65 @@ impl<D: Device> Parameters<D> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Cpu;
+
+    type Host = Cpu<f64>;
+
+    fn parameters(cpu: &Host) -> Parameters<Host> {
+        let mut parameters = Parameters::new(0);
+        parameters.add(cpu, 1, "weight", [2, 3], Initializer::Constant(1.0)).unwrap();
+        for name in ["running_mean", "running_variance"] {
+            parameters.add_statistic(cpu, 1, name, 3, 1.0).unwrap();
+        }
+        parameters
+    }
+
+    #[test]
+    fn a_name_belongs_to_one_parameter() {
+        let cpu = Host::new();
+        let mut parameters = parameters(&cpu);
+        for name in ["weight", "running_mean"] {
+            let error = parameters.add(&cpu, 1, name, [1, 1], Initializer::Glorot).unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument { argument: "parameter name", .. }), "{error}");
+            assert!(parameters.add_statistic(&cpu, 1, name, 1, 0.0).is_err());
+        }
+        assert_eq!(parameters.len(), 3);
+        parameters.add(&cpu, 0, "weight", [1, 1], Initializer::Glorot).unwrap();
+    }
+
+    #[test]
+    fn values_of_other_parameters_and_shapes_are_errors() {
+        let cpu = Host::new();
+        let mut parameters = parameters(&cpu);
+        let twos = |rows, cols| Tensor::from_slice(&cpu, rows, cols, &vec![2.0; rows * cols]).unwrap();
+        assert!(parameters.set(ParameterId::new(3), twos(2, 3)).is_err());
+        for (rows, cols) in [(3, 2), (2, 2), (0, 0)] {
+            assert!(parameters.set(ParameterId::new(0), twos(rows, cols)).is_err());
+        }
+        let values = |parameters: &Parameters<Host>| {
+            parameters.iter().flat_map(|(_, p)| p.value.to_vec(&cpu).unwrap()).collect::<Vec<f64>>()
+        };
+        let statistics = |running: [usize; 2], [mean, variance]: [Tensor<Host>; 2]| BatchStatistics {
+            running: running.map(ParameterId::new),
+            mean,
+            variance,
+        };
+        for wrong in [
+            statistics([1, 3], [twos(1, 3), twos(1, 3)]),
+            statistics([1, 2], [twos(1, 3), twos(1, 4)]),
+            statistics([1, 2], [twos(1, 2), twos(1, 3)]),
+            statistics([1, 2], [twos(1, 3), twos(3, 1)]),
+        ] {
+            assert!(parameters.update_statistics(&cpu, &[wrong]).is_err());
+            assert_eq!(values(&parameters), [1.0; 12]);
+        }
+        parameters.update_statistics(&cpu, &[statistics([1, 2], [twos(1, 3), twos(1, 3)])]).unwrap();
+        assert_eq!(values(&parameters)[6..], [0.9 + 0.2; 6]);
     }
 }
