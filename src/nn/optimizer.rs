@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Parameters;
 use crate::device::{AdamStep, Device, SgdStep, check_same_shape};
 use crate::error::{Error, Result, check_length};
-use crate::tape::{Gradient, Gradients};
+use crate::tape::{Gradient, Gradients, ParameterId};
 use crate::tensor::Tensor;
 
 /// An optimiser and its constants.
@@ -139,19 +139,19 @@ impl<D: Device> Optimizer<D> {
     /// Changes every trainable parameter that has a gradient.
     ///
     /// If a table's gradient is row-sparse, Adam changes only the rows that were read (and decays only these), so the
-    /// others cost nothing. SGD, whose velocity moves all rows, makes such a gradient dense. Panics if a parameter that
-    /// was added after this optimiser was made has a gradient.
+    /// others cost nothing. SGD, whose velocity moves all rows, makes such a gradient dense.
     ///
-    /// Errors: a gradient does not have the size of its parameter, or the device fails. Some parameters may have
-    /// changed by then.
+    /// Errors: a gradient does not have the shape of its parameter, or a parameter that was added after this optimiser
+    /// was made has a gradient; nothing is changed then. Or the device fails: some parameters may have changed by then,
+    /// but the step is not counted.
     pub fn step(
         &mut self,
         device: &D,
         parameters: &mut Parameters<D>,
         gradients: &Gradients<D>,
     ) -> Result<()> {
-        self.step += 1;
-        let ids: Vec<_> = parameters.iter().map(|(id, p)| (id, p.layer)).collect();
+        let ids = self.parameters_to_change(parameters, gradients)?;
+        let number = self.step + 1;
         for (id, layer) in ids {
             let Some(gradient) = gradients.get_parameter(id) else { continue };
             let Some((first, rest)) = self.state[id.index()].split_first_mut() else { continue };
@@ -165,7 +165,7 @@ impl<D: Device> Optimizer<D> {
                         epsilon: 1e-8,
                         weight_decay: if first_layer_only && layer > 0 { 0.0 } else { weight_decay },
                         decoupled,
-                        step: self.step,
+                        step: number,
                     };
                     let (m, v) = (first.make_mut(device)?.data, second.make_mut(device)?.data);
                     match gradient {
@@ -193,7 +193,32 @@ impl<D: Device> Optimizer<D> {
                 (OptimizerConfig::Adam { .. }, None) => {}
             }
         }
+        self.step = number;
         Ok(())
+    }
+
+    /// The trainable parameters that have a gradient, each with its layer.
+    ///
+    /// Errors: those of [`step`](Optimizer::step), except for the device's.
+    fn parameters_to_change(
+        &self,
+        parameters: &Parameters<D>,
+        gradients: &Gradients<D>,
+    ) -> Result<Vec<(ParameterId, usize)>> {
+        let mut found = Vec::new();
+        for (id, parameter) in parameters.iter() {
+            let Some(gradient) = gradients.get_parameter(id) else { continue };
+            let Some(state) = self.state.get(id.index()) else {
+                let expected = "one that was there when the optimiser was made";
+                return Err(Error::invalid("parameter", &parameter.name, expected));
+            };
+            let Some(moment) = state.first() else { continue };
+            let (shape, op) = (parameter.value.shape(), "optimiser step");
+            check_same_shape(op, "moment", moment.shape(), "parameter", shape)?;
+            check_same_shape(op, "gradient", gradient.shape(), "parameter", shape)?;
+            found.push((id, parameter.layer));
+        }
+        Ok(found)
     }
 }
 
@@ -203,4 +228,68 @@ fn check_rate(name: &'static str, value: f64) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(name, value, "a finite number of at least 0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Cpu;
+    use crate::nn::Initializer;
+
+    type Host = Cpu<f64>;
+
+    const SGD: OptimizerConfig = OptimizerConfig::Sgd { lr: 0.5, momentum: 0.0, weight_decay: 0.0 };
+
+    fn ones(shapes: &[(usize, [usize; 2])]) -> Gradients<Host> {
+        let cpu = Host::new();
+        Gradients::of_parameters(shapes.iter().map(|&(id, [rows, cols])| {
+            let ones = Tensor::from_slice(&cpu, rows, cols, &vec![1.0; rows * cols]).unwrap();
+            (ParameterId::new(id), Gradient::Dense(ones))
+        }))
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing_and_is_not_counted() {
+        let cpu = Host::new();
+        for config in [SGD, OptimizerConfig::default()] {
+            let mut parameters = Parameters::new(0);
+            let add = |parameters: &mut Parameters<Host>, name| {
+                parameters.add(&cpu, 0, name, [2, 2], Initializer::Constant(1.0)).unwrap()
+            };
+            add(&mut parameters, "first");
+            add(&mut parameters, "second");
+            let mut optimizer = Optimizer::new(&cpu, config, &parameters).unwrap();
+            add(&mut parameters, "added later");
+            for wrong in [
+                ones(&[(0, [2, 2]), (2, [2, 2])]),
+                ones(&[(0, [2, 2]), (1, [1, 2])]),
+                ones(&[(0, [2, 2]), (1, [4, 1])]),
+            ] {
+                optimizer.step(&cpu, &mut parameters, &wrong).unwrap_err();
+                assert_eq!(optimizer.n_steps(), 0);
+                for (_, parameter) in parameters.iter() {
+                    assert_eq!(parameter.value.to_vec(&cpu).unwrap(), [1.0; 4], "{}", parameter.name);
+                }
+            }
+            optimizer.step(&cpu, &mut parameters, &ones(&[(0, [2, 2])])).unwrap();
+            assert_eq!(optimizer.n_steps(), 1);
+            let changed = |i| parameters.get(ParameterId::new(i)).value.to_vec(&cpu).unwrap() != [1.0; 4];
+            assert_eq!([0, 1, 2].map(changed), [true, false, false]);
+        }
+    }
+
+    #[test]
+    fn constants_that_make_no_sense_are_errors() {
+        let (cpu, parameters) = (Host::new(), Parameters::new(0));
+        for wrong in [-0.1, f64::NAN, f64::INFINITY] {
+            for config in [
+                OptimizerConfig::Sgd { lr: wrong, momentum: 0.0, weight_decay: 0.0 },
+                OptimizerConfig::Sgd { lr: 0.1, momentum: wrong, weight_decay: 0.0 },
+                OptimizerConfig::Sgd { lr: 0.1, momentum: 1.0, weight_decay: 0.0 },
+                OptimizerConfig::Sgd { lr: 0.1, momentum: 0.0, weight_decay: wrong },
+            ] {
+                assert!(Optimizer::new(&cpu, config, &parameters).is_err(), "{config:?}");
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The result of a backward pass: the gradients of a tape's leaves.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::{Gradient, ParameterId, RowGradient, Var};
 use crate::device::{Device, FeatureElement, Storage, Write, check_same_shape};
@@ -123,19 +124,23 @@ impl<D: Device> Gradients<D> {
     /// Adds the parameters' gradients of another backward pass, such as that of the next part of a large batch. Other
     /// leaves' gradients are left alone.
     ///
-    /// Errors: a parameter has gradients of different shapes, and those of the device.
+    /// Errors: a parameter has gradients of different shapes (nothing is changed then), and those of the device.
     pub fn accumulate(&mut self, device: &D, other: Self) -> Result<()> {
         let Gradients { mut leaves, parameters } = other;
         let mut parameters: Vec<_> = parameters.into_iter().collect();
         parameters.sort_unstable_by_key(|&(id, _)| id);
+        for (id, var) in &parameters {
+            if let (Some(own), Some(new)) = (self.get_parameter(*id), leaves.get(var)) {
+                check_same_shape("accumulate", "gradient", own.shape(), "other", new.shape())?;
+            }
+        }
         for (id, var) in parameters {
             let Some(new) = leaves.remove(&var) else { continue };
             let own = *self.parameters.entry(id).or_insert(Var { tape: Var::NO_TAPE, index: id.index() });
-            let sum = match self.leaves.remove(&own) {
-                None => new,
-                Some(old) => old.plus(device, new)?,
-            };
-            self.leaves.insert(own, sum);
+            match self.leaves.entry(own) {
+                Entry::Vacant(place) => _ = place.insert(new),
+                Entry::Occupied(mut sum) => sum.get_mut().add(device, new)?,
+            }
         }
         Ok(())
     }
@@ -157,23 +162,23 @@ impl<D: Device> Gradient<D> {
         }
     }
 
-    fn plus(self, device: &D, other: Self) -> Result<Self> {
-        let of_rows = |dense: Tensor<D>, rows: RowGradient<D>| {
-            let mut sum = dense;
-            check_same_shape("accumulate", "gradient", sum.shape(), "other", rows.shape())?;
-            device.scatter_add(rows.values().matrix(), rows.index(), sum.make_mut(device)?)?;
-            Ok(Gradient::Dense(sum))
+    /// Adds a gradient of the same shape. An error leaves this one as it was, as far as the device does.
+    fn add(&mut self, device: &D, other: Self) -> Result<()> {
+        let add_rows = |sum: &mut Tensor<D>, rows: &RowGradient<D>| {
+            device.scatter_add(rows.values().matrix(), rows.index(), sum.make_mut(device)?)
         };
-        match (self, other) {
-            (Gradient::Dense(mut sum), Gradient::Dense(x)) => {
-                check_same_shape("accumulate", "gradient", sum.shape(), "other", x.shape())?;
+        match (&mut *self, other) {
+            (Gradient::Dense(sum), Gradient::Dense(x)) => {
                 device.scale(1.0, x.view(), sum.make_mut(device)?.data, Write::Add)?;
-                Ok(Gradient::Dense(sum))
             }
-            (Gradient::Rows(a), Gradient::Rows(b)) => Ok(Gradient::Rows(a.merge(device, b)?)),
-            (Gradient::Dense(dense), Gradient::Rows(rows))
-            | (Gradient::Rows(rows), Gradient::Dense(dense)) => of_rows(dense, rows),
+            (Gradient::Dense(sum), Gradient::Rows(rows)) => add_rows(sum, &rows)?,
+            (Gradient::Rows(rows), Gradient::Rows(more)) => *rows = rows.merge(device, &more)?,
+            (Gradient::Rows(rows), Gradient::Dense(mut sum)) => {
+                add_rows(&mut sum, rows)?;
+                *self = Gradient::Dense(sum);
+            }
         }
+        Ok(())
     }
 }
 

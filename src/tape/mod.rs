@@ -345,7 +345,7 @@ impl<D: Device> Tape<D> {
                     accumulate(&device, &mut gradients[input], rows.to_dense(&device)?)?;
                 } else if nodes[input].needs_gradient {
                     let sum = match leaf_rows.remove(&input) {
-                        Some(before) => before.merge(&device, rows)?,
+                        Some(before) => before.merge(&device, &rows)?,
                         None => rows,
                     };
                     leaf_rows.insert(input, sum);

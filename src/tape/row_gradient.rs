@@ -56,7 +56,7 @@ impl<D: Device> RowGradient<D> {
     }
 
     /// The sum of both, which have the same shape.
-    pub(super) fn merge(self, device: &D, other: Self) -> Result<Self> {
+    pub(super) fn merge(&self, device: &D, other: &Self) -> Result<Self> {
         let cols = self.values.cols();
         check_length("columns", other.values.cols(), cols)?;
         check_length("rows", other.n_rows, self.n_rows)?;
@@ -107,4 +107,14 @@ pub enum Gradient<D: Storage> {
     Dense(Tensor<D>),
     /// The rows that are not zero.
     Rows(RowGradient<D>),
+}
+
+impl<D: Device> Gradient<D> {
+    /// `[rows, cols]`, those that are zero included.
+    pub fn shape(&self) -> [usize; 2] {
+        match self {
+            Gradient::Dense(values) => values.shape(),
+            Gradient::Rows(rows) => rows.shape(),
+        }
+    }
 }

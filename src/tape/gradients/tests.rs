@@ -66,6 +66,15 @@ fn gradients_of_several_passes_add_up() {
     sum.accumulate(&cpu, Gradients::of_parameters(more.map(|(id, x)| (id, Gradient::Dense(x))))).unwrap();
     assert_eq!(dense(&sum, 3), [11.0, 12.0, 14.0, 16.0, 1.0, 1.0, 4.0, 5.0]);
     assert_eq!(dense(&sum, 7), [1.0, 1.0]);
-    let wrong = Gradients::of_parameters([(ParameterId::new(0), Gradient::Dense(matrix(3)))]);
+    // An error loses nothing, neither of the gradient that does not fit nor of those before it.
+    for id in [0, 3, 7] {
+        let before = [0, 3, 7].map(|id| dense(&sum, id));
+        let right = (ParameterId::new(0), Gradient::Dense(matrix(2)));
+        let wrong = (ParameterId::new(id), Gradient::Dense(matrix(5)));
+        assert!(sum.accumulate(&cpu, Gradients::of_parameters([right, wrong])).is_err());
+        assert_eq!([0, 3, 7].map(|id| dense(&sum, id)), before);
+    }
+    let few = RowGradient::new(&cpu, 3, &[1], matrix(1)).unwrap();
+    let wrong = Gradients::of_parameters([(ParameterId::new(0), Gradient::Rows(few))]);
     assert!(sum.accumulate(&cpu, wrong).is_err());
 }
