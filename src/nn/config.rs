@@ -153,11 +153,15 @@ impl ModelConfig {
         check_probability("dropout", self.dropout)?;
         check_probability("input_dropout", self.input_dropout)?;
         check_probability("attention_dropout", self.attention_dropout)?;
-        if self.hidden == 0 && (self.n_layers > 1 || self.kind == ModelKind::SageRi) {
-            return Err(Error::invalid("hidden", 0, "at least 1"));
-        }
-        if self.kind.attends() && (self.heads == 0 || self.output_heads == 0) {
-            return Err(Error::invalid("heads", 0, "at least 1"));
+        let has_hidden = self.n_layers > 1 || matches!(self.kind, ModelKind::SageRi | ModelKind::Gin);
+        let at_least_one = [
+            ("n_classes", self.n_classes, true),
+            ("hidden", self.hidden, has_hidden),
+            ("heads", self.heads, self.kind.attends()),
+            ("output_heads", self.output_heads, self.kind.attends()),
+        ];
+        if let Some((name, ..)) = at_least_one.into_iter().find(|&(_, size, needed)| needed && size == 0) {
+            return Err(Error::invalid(name, 0, "at least 1"));
         }
         if self.kind == ModelKind::Rgat && self.attention_dropout > 0.0 {
             return Err(Error::invalid("attention_dropout", self.attention_dropout, "0 for R-GAT"));
@@ -213,5 +217,35 @@ impl ModelConfig {
                 Box::new(Rgat::new(device, p, i, self.n_relations, shape, options, self.decomposition)?)
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_zero_are_errors_where_they_are_used() {
+        let config = |kind| ModelConfig { kind, n_features: 3, n_classes: 2, ..ModelConfig::default() };
+        let wrong = |config: ModelConfig| match config.check() {
+            Err(Error::InvalidArgument { argument, .. }) => Some(argument),
+            other => other.map(|()| None).unwrap(),
+        };
+        use ModelKind::{Gat, Gatv2, Gcn, GcnMean, Gin, Rgat, Rgcn, Sage, SageRi};
+        for kind in [Sage, Gcn, GcnMean, Gin, Rgcn, Rgat, Gat, Gatv2, SageRi] {
+            assert_eq!(wrong(config(kind)), None);
+            assert_eq!(wrong(ModelConfig { n_classes: 0, ..config(kind) }), Some("n_classes"));
+            assert_eq!(wrong(ModelConfig { n_layers: 0, ..config(kind) }), Some("n_layers"));
+            assert_eq!(wrong(ModelConfig { hidden: 0, ..config(kind) }), Some("hidden"));
+            let needs_hidden = matches!(kind, Gin | SageRi).then_some("hidden");
+            assert_eq!(
+                wrong(ModelConfig { hidden: 0, n_layers: 1, ..config(kind) }),
+                needs_hidden,
+                "{kind:?}"
+            );
+            let heads = |name| kind.attends().then_some(name);
+            assert_eq!(wrong(ModelConfig { heads: 0, ..config(kind) }), heads("heads"));
+            assert_eq!(wrong(ModelConfig { output_heads: 0, ..config(kind) }), heads("output_heads"));
+        }
     }
 }

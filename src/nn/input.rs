@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::stack::check_probability;
 use super::{Pass, activate};
 use crate::batch::{BatchInput, OneHot};
 use crate::block::Block;
@@ -80,9 +81,10 @@ impl<D: Device> Input<D> {
 
     /// Drops elements with probability `p` (see [`Tape::dropout`]).
     ///
-    /// Errors: `p` is above 0 for one-hot or aggregated rows; for other rows, `p` is not at least 0 and below 1, or
-    /// there are more dense rows than `block` has sources.
+    /// Errors: `p` is not at least 0 and below 1, or above 0 for one-hot or aggregated rows, or there are more dense
+    /// rows than `block` has sources.
     pub fn dropout(&self, tape: &Tape<D>, p: f64, block: &Arc<Block<D>>) -> Result<Self> {
+        check_probability("p", p)?;
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.dropout(*x, p, Some(block))?),
             Input::Sparse(x) => Input::Sparse(tape.sparse_dropout(x, p)?),
@@ -162,5 +164,29 @@ fn finish<D: Device>(
     match bias {
         Some(bias) => tape.add_bias(x, bias, activation),
         None => activate(tape, x, activation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Cpu, Storage};
+    use crate::tensor::Tensor;
+
+    #[test]
+    fn a_dropout_that_is_no_probability_is_an_error_for_every_input() {
+        let cpu = Cpu::<f64>::new();
+        let block = Arc::new(Block::from_csr(&cpu, 2, &[0, 1], &[1]).unwrap());
+        let tape = Tape::training(&cpu, 0);
+        let x = tape.constant(Tensor::zeros(&cpu, 2, 3).unwrap());
+        let one_hot = Input::OneHot(OneHot::new(cpu.upload(&[0, 1]).unwrap(), 2));
+        let aggregated = Input::Aggregated(Aggregated { rows: x, aggregate: Aggregate::Mean });
+        for (input, may_drop) in [(Input::Dense(x), true), (one_hot, false), (aggregated, false)] {
+            for p in [-0.5, 1.0, 2.0, f64::NAN, f64::INFINITY] {
+                assert!(input.dropout(&tape, p, &block).is_err(), "{input:?}: {p}");
+            }
+            assert!(input.dropout(&tape, 0.0, &block).is_ok());
+            assert_eq!(input.dropout(&tape, 0.5, &block).is_ok(), may_drop);
+        }
     }
 }
