@@ -60,7 +60,9 @@ pub(crate) use spmm::{
     positions_of_transpose,
 };
 pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
-pub(crate) use storage::{check_matrix, check_matrix_length, check_matrix_mut, check_same_shape};
+pub(crate) use storage::{
+    buffer_bytes, check_matrix, check_matrix_length, check_matrix_mut, check_same_shape,
+};
 pub use structure::Structure;
 pub(crate) use structure::check_transpose;
 

@@ -214,6 +214,19 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     fn host(&self) -> Cpu<Self::Scalar>;
 }
 
+/// The size in bytes of a buffer of `len` elements.
+///
+/// Errors: [`Error::TooLarge`], in elements, if that is more than half of what addresses can tell apart: a device may
+/// round sizes up.
+pub(crate) fn buffer_bytes<T>(len: usize) -> Result<usize> {
+    const MOST: usize = isize::MAX as usize / 2;
+    len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= MOST).ok_or(Error::TooLarge {
+        what: "a buffer",
+        count: len as u64,
+        limit: (MOST / size_of::<T>().max(1)) as u64,
+    })
+}
+
 /// A dense row-major matrix on a device, shared. `data` has exactly `rows * cols` elements.
 pub struct Matrix<'a, D: Storage> {
     /// `[rows, cols]`

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::MmapMut;
 
-use crate::device::Element;
-use crate::error::{Error, Result};
+use crate::device::{Element, buffer_bytes};
+use crate::error::Result;
 use crate::huge_pages::{self, HUGE_PAGE};
 
 /// One cache line: what buffers are made of, so that rows can start on vector boundaries.
@@ -183,10 +183,7 @@ impl Pool {
 
     /// A buffer with unspecified contents.
     pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CpuBuffer<T>> {
-        let n_bytes = len
-            .checked_mul(size_of::<T>())
-            .filter(|&bytes| bytes <= isize::MAX as usize / 2)
-            .ok_or(Error::TooLarge { what: "a buffer", count: len as u64, limit: isize::MAX as u64 / 2 })?;
+        let n_bytes = buffer_bytes::<T>(len)?;
         let n_lines = size_class(n_bytes.div_ceil(size_of::<Line>()));
         let bytes = (n_lines * size_of::<Line>()) as u64;
         let mut state = self.state();
@@ -232,6 +229,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn memory_is_aligned_reused_and_counted() {
@@ -276,10 +274,17 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_an_error() {
-        assert!(matches!(
-            Arc::new(Pool::default()).allocate::<f64>(usize::MAX / 2),
-            Err(Error::TooLarge { .. })
-        ));
+        let allocate = |len| Arc::new(Pool::default()).allocate::<f64>(len).map(|_| ());
+        let limit = (isize::MAX / 2 / 8) as u64;
+        // The limit is in elements, as the count is.
+        for len in [limit as usize + 1, usize::MAX / 8 + 1, usize::MAX / 2] {
+            let error = allocate(len).unwrap_err();
+            let (count, found) = match error {
+                Error::TooLarge { count, limit, .. } => (count, limit),
+                error => panic!("{error}"),
+            };
+            assert_eq!((count, found), (len as u64, limit));
+        }
     }
 
     /// Refuses the first lock, grants the others, and counts.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::driver::{Driver, Event};
 use super::ffi;
-use crate::device::Element;
+use crate::device::{Element, buffer_bytes};
 use crate::error::{Error, Result};
 
 /// An address in device memory, or in host memory that both sides reach.
@@ -48,10 +48,7 @@ impl Pool {
 
     /// A buffer with unspecified contents.
     pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CudaBuffer<T>> {
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .filter(|&bytes| bytes <= isize::MAX as usize / 2)
-            .ok_or(Error::TooLarge { what: "a buffer", count: len as u64, limit: isize::MAX as u64 / 2 })?;
+        let bytes = buffer_bytes::<T>(len)?;
         let bytes = Driver::size_class(bytes);
         let reused = self.free().get_mut(&bytes).and_then(Vec::pop);
         let address = match reused {

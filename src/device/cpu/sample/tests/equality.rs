@@ -1,5 +1,7 @@
 //! Fast equals naive, table equals hash table, one thread equals many.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 
 use super::*;
@@ -87,10 +89,12 @@ fn a_batch_is_the_same_from_any_number_of_threads() {
 #[test]
 fn used_workspaces_leave_no_trace() {
     let graphs = [skewed(500, 30, 7), skewed(90, 8, 8), skewed(800, 3, 9)];
-    let mut workspace = Workspace::default();
+    let (mut workspace, mut served) = (Workspace::default(), BTreeSet::new());
     for round in 0..60u64 {
-        let graph = &graphs[round as usize % 3];
-        let (method, _) = methods()[(round * 5) as usize % methods().len()];
+        let graph = &graphs[(round / 2) as usize % 3];
+        // Every method, and most of them after different ones: 7 and the number of methods have no common divisor.
+        let (method, _) = methods()[(round * 7) as usize % methods().len()];
+        served.insert(format!("{method:?}"));
         let dst: Vec<u32> = (0..60).map(|i| (i * 11 % graph.n_vertices()) as u32).collect();
         let (spec, variates) = (spec(method, 1 + round as usize % 9), batch(round));
         for by_table in [true, false] {
@@ -107,4 +111,5 @@ fn used_workspaces_leave_no_trace() {
             assert_eq!(to_host(found), fast_by(by_table, &job).unwrap(), "{spec:?}");
         }
     }
+    assert_eq!(served.len(), methods().len(), "{served:?}");
 }
