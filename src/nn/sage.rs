@@ -111,8 +111,10 @@ impl GraphSage {
         let first = match (x, self.aggregator) {
             // A maximum of products is not the product of the maximum.
             (Input::Dense(x), Aggregator::Max) => Some(*x),
-            (Input::Sparse(_), Aggregator::Max) => {
-                return Err(Error::invalid("features", "sparse", "dense ones, to take the maximum of"));
+            (Input::Sparse(_) | Input::OneHot(_), Aggregator::Max) => {
+                let found = if let Input::OneHot(_) = x { "one-hot ids" } else { "sparse" };
+                let expected = "dense ones (or an input embedding), to take the maximum of";
+                return Err(Error::invalid("features", found, expected));
             }
             _ => x.aggregate_first(tape, self.out_dim),
         };
@@ -145,5 +147,45 @@ impl<D: Device> Layer<D> for GraphSage {
 
     fn input_aggregate(&self) -> Option<Aggregate> {
         self.aggregator.linear().filter(|_| self.in_dim <= self.out_dim)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::OneHot;
+    use crate::device::{Cpu, Storage};
+    use crate::tape::Tape;
+    use crate::tensor::Tensor;
+
+    /// One-hot ids and the same rows written out give the same, or an error.
+    #[test]
+    fn one_hot_ids_are_aggregated_as_their_rows_or_not_at_all() {
+        let cpu = Cpu::<f64>::new();
+        let block = Arc::new(Block::from_csr(&cpu, 3, &[0, 3], &[1, 2, 1]).unwrap());
+        let identity = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+        for (aggregator, works) in
+            [(Aggregator::Mean, true), (Aggregator::Sum, true), (Aggregator::Max, false)]
+        {
+            let mut parameters = Parameters::new(1);
+            let layer = GraphSage::new(&cpu, &mut parameters, 0, 3, 2).unwrap().with_aggregator(aggregator);
+            let tape = Tape::inference(&cpu);
+            let pass = Pass { tape: &tape, parameters: &parameters };
+            let one_hot = Input::OneHot(OneHot::new(cpu.upload(&[0, 1, 2]).unwrap(), 3));
+            let dense = Input::Dense(tape.constant(Tensor::from_slice(&cpu, 3, 3, &identity).unwrap()));
+            let [found, expected] = [one_hot, dense].map(|x| {
+                layer.forward(&pass, &block, &x, None).map(|out| tape.value(out).to_vec(&cpu).unwrap())
+            });
+            let expected = expected.unwrap();
+            match found {
+                Ok(found) => {
+                    assert!(works, "{aggregator:?}");
+                    for (found, expected) in found.iter().zip(&expected) {
+                        assert!((found - expected).abs() <= 1e-12, "{aggregator:?}: {found} {expected}");
+                    }
+                }
+                Err(error) => assert!(!works, "{aggregator:?}: {error}"),
+            }
+        }
     }
 }

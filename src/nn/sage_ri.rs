@@ -139,8 +139,7 @@ impl SageRiHead {
         })
     }
 
-    /// `[rows, n_classes]` from the first `rows` rows of the input and of each layer's output, in this order. Only one
-    /// of them, the input, may be sparse or one-hot.
+    /// `[rows, n_classes]` from the first `rows` rows of the input and of each layer's output, in this order.
     ///
     /// Errors: `stages` does not have one element for each of the head's widths, none of them is dense, one is
     /// aggregated, has fewer than `rows` rows, or does not fit its width.
@@ -148,19 +147,55 @@ impl SageRiHead {
         check_length("stages", stages.len(), self.weights.len())?;
         let tape = pass.tape;
         let bias = pass.parameter(self.bias_1);
-        let (mut terms, mut sparse) = (Vec::new(), None);
+        let (mut terms, mut products) = (Vec::new(), Vec::new());
         for (stage, &weight) in stages.iter().zip(&self.weights) {
             match stage {
                 Input::Dense(x) => terms.push((tape.prefix(*x, rows)?, pass.parameter(weight))),
                 Input::Sparse(_) | Input::OneHot(_) | Input::Aggregated(..) => {
-                    sparse = Some(stage.project(pass, rows, pass.parameter(weight), None, None)?);
+                    products.push(stage.project(pass, rows, pass.parameter(weight), None, None)?);
                 }
             }
         }
         let mut h = tape.linear(&terms, Some(bias), None)?;
-        if let Some(sparse) = sparse {
-            h = tape.add(h, sparse)?;
+        for product in products {
+            h = tape.add(h, product)?;
         }
         tape.linear(&[(h, pass.parameter(self.weight_2))], Some(pass.parameter(self.bias_2)), None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::OneHot;
+    use crate::device::{Cpu, Storage};
+    use crate::tape::Tape;
+    use crate::tensor::Tensor;
+
+    /// However many stages are one-hot, each counts: the same as their rows written out.
+    #[test]
+    fn every_stage_counts() {
+        let cpu = Cpu::<f64>::new();
+        let mut parameters = Parameters::new(1);
+        let head = SageRiHead::new(&cpu, &mut parameters, &[3, 3, 3], 2).unwrap();
+        let tape = Tape::inference(&cpu);
+        let pass = Pass { tape: &tape, parameters: &parameters };
+        let identity = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+        let stage = |is_one_hot: bool| {
+            if is_one_hot {
+                return Input::OneHot(OneHot::new(cpu.upload(&[0, 1, 2]).unwrap(), 3));
+            }
+            Input::Dense(tape.constant(Tensor::from_slice(&cpu, 3, 3, &identity).unwrap()))
+        };
+        let scores = |one_hot: [bool; 3]| {
+            let out = head.forward(&pass, 2, &one_hot.map(stage)).unwrap();
+            tape.value(out).to_vec(&cpu).unwrap()
+        };
+        let expected = scores([false; 3]);
+        for one_hot in [[true, false, false], [true, true, false], [false, true, true]] {
+            for (found, expected) in scores(one_hot).iter().zip(&expected) {
+                assert!((found - expected).abs() <= 1e-12, "{one_hot:?}: {found} {expected}");
+            }
+        }
     }
 }
