@@ -59,9 +59,10 @@ impl BatchSource<Cpu> for Bernoulli {
         Ok(batch)
     }
 
-    /// For validation and test, which `main` wants sampled: the same probability, other draws.
+    /// For validation, test and predictions: other draws, of all in-edges where whole neighbourhoods are asked for.
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<Cpu>>> {
-        Ok(Arc::new(Bernoulli { seed: sampler.seed, ..self.clone() }))
+        let probability = if sampler.method == Method::Full { 1.0 } else { self.probability };
+        Ok(Arc::new(Bernoulli { seed: sampler.seed, probability, ..self.clone() }))
     }
 }
 
