@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cohop::batch::DataOnDevice;
+use cohop::comm::{Communicator, threads};
+use cohop::coop::Mode;
 use cohop::data::{self, Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, Cuda, Device, Method};
-use cohop::graph::Sbm;
+use cohop::graph::{PartitionMethod, Sbm};
 use cohop::nn::ModelKind;
 use cohop::sample::Fanouts;
-use cohop::train::{TrainConfig, Trainer};
+use cohop::train::{ParallelConfig, TrainConfig, Trainer};
 
 use crate::common::{self, assert_close};
 
@@ -124,6 +126,51 @@ fn where_features_lie_changes_nothing() {
         assert_eq!(run(DataOnDevice::Graph), expected, "{dtype}");
         assert_eq!(run(DataOnDevice::Nothing), expected, "{dtype}");
     }
+}
+
+/// Two processing elements, each with its share of every batch. The curve is that of the CPU; where the data lies, on
+/// the device or the host, changes no bit.
+#[test]
+fn independent_elements_make_their_batches_on_the_device() {
+    if !common::has_cuda() {
+        return;
+    }
+    let on_cuda = |data| parallel_losses(Cuda::<f32>::new(0).unwrap(), Mode::Independent, data).unwrap();
+    let expected = on_cuda(DataOnDevice::Nothing);
+    for data in [DataOnDevice::Graph, DataOnDevice::All] {
+        assert_eq!(on_cuda(data), expected, "{data:?}");
+    }
+    let on_cpu = parallel_losses(Cpu::<f32>::new(), Mode::Independent, DataOnDevice::Nothing).unwrap();
+    assert_close("loss", &expected, &on_cpu, |_, loss| 1e-4 * loss);
+}
+
+#[test]
+fn data_on_the_device_is_refused_where_elements_cooperate() {
+    if !common::has_cuda() {
+        return;
+    }
+    for data in [DataOnDevice::Graph, DataOnDevice::All] {
+        let error = parallel_losses(Cuda::<f32>::new(0).unwrap(), Mode::Cooperative, data).unwrap_err();
+        assert!(error.to_string().contains("data_on_device"), "{error}");
+    }
+}
+
+/// The losses of two epochs on two processing elements, which share one device.
+fn parallel_losses<D: Device>(
+    device: D,
+    mode: Mode,
+    data_on_device: DataOnDevice,
+) -> cohop::Result<Vec<f64>> {
+    let (dataset, parallel) = (small(), ParallelConfig { mode, partition: PartitionMethod::Contiguous });
+    let config = TrainConfig { data_on_device, ..config(ModelKind::Sage) };
+    let one = |communicator: Communicator| {
+        let (device, dataset) = (device.clone(), dataset.clone());
+        let mut trainer = Trainer::parallel(device, dataset, config.clone(), parallel, communicator)?;
+        (0..2).map(|_| Ok(trainer.run_epoch(&mut ())?.loss)).collect()
+    };
+    let losses: Vec<Vec<f64>> = threads::run(2, one)?;
+    assert_eq!(losses[0], losses[1], "all elements report the loss of the whole batch");
+    Ok(losses[0].clone())
 }
 
 /// The whole graph at once; longer with `COHOP_LONG`.
