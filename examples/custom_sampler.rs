@@ -73,6 +73,13 @@ pub(crate) fn main() -> Result<()> {
     let trainer = Trainer::new(Cpu::new(), dataset.clone(), config)?;
     let slicer = Slicer::new(Cpu::new(), dataset, trainer.model.needs());
     let source = Bernoulli { slicer, probability: 0.5, n_layers: 2, seed: 0 };
+    // Predictions over whole neighbourhoods ask for every in-edge.
+    let whole = SamplerConfig { method: Method::Full, ..trainer.config().sampler.clone() };
+    let batch = source.with_sampler(whole)?.batch(&Cpu::new(), &[0, 1], 0)?;
+    let graph = &source.slicer.dataset().graph;
+    let n_in_edges: usize = [0, 1].map(|v| graph.in_neighbors(v).len()).iter().sum();
+    assert_eq!(batch.blocks[1].n_edge(), n_in_edges);
+
     let outcome = trainer.with_source(Arc::new(source)).fit(&mut ())?;
     println!("test accuracy {:.3}", outcome.test_acc);
     assert!(outcome.test_acc > 0.5, "there are 8 classes");
