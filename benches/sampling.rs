@@ -25,7 +25,7 @@ fn minibatch(cpu: &Cpu, graph: &Arc<Graph>, method: Method, number: u64) -> Vec<
     seeds.truncate(BATCH);
     let mut blocks: Vec<SampledBlock<Cpu>> = Vec::new();
     for (layer, fanout) in FANOUTS.into_iter().enumerate() {
-        let spec = SampleSpec { method, fanout, per_relation: false, edge_ids: false };
+        let spec = SampleSpec { method, fanout, per_relation: false, edge_ids: false, edge_weights: false };
         let dst = blocks.last().map_or(&seeds[..], |block| &block.src);
         let block = cpu.sample_block(graph, dst, &spec, &variates, layer as u32);
         blocks.push(block.expect("valid seeds"));

@@ -129,6 +129,8 @@ int32_t cohop_transpose(uint64_t n_rows, uint64_t n_cols, uint64_t n_edge, const
                         uint32_t* out_edge, void* stream);
 int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, double offset, void* out,
                              void* stream);
+int32_t cohop_inverse_weight_sum(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, const void* weight,
+                                 double offset, void* out, void* stream);
 int32_t cohop_invert_permutation(uint64_t n, const uint32_t* permutation, uint32_t* out, cohop_status* status,
                                  void* stream);
 
@@ -484,12 +486,13 @@ int32_t cohop_sample_draw(cohop_draw draw, cohop_variates variates, uint64_t str
 // ---- relabel (Sample) -------------------------------------------------------------------------------------------
 // Sources of the edges, and where each source comes first: dst[i] at i, edge e at n_dst + e.
 // source: [n_edge], an output unless edge_id is null (walks); first: [n_edge]; rank: [n_edge + 1]; table: [n_slots],
-// at least two for each id that can come; edge_type: [n_edge] or null. *n_new = the number of new sources.
+// at least two for each id that can come; edge_type, edge_weight: [n_edge] or null, the latter of scalars. *n_new = the
+// number of new sources.
 uint64_t cohop_relabel_bytes(uint64_t n_edge);
-int32_t cohop_relabel_find(cohop_graph graph, uint64_t n_dst, const uint32_t* dst, uint64_t n_edge,
+int32_t cohop_relabel_find(cohop_graph graph, cohop_dtype scalar, uint64_t n_dst, const uint32_t* dst, uint64_t n_edge,
                            const uint64_t* edge_id, uint32_t* source, uint32_t* first, uint32_t* rank, uint64_t n_slots,
-                           uint64_t* table, uint16_t* edge_type, void* scratch, uint64_t* n_new, cohop_status* status,
-                           void* stream);
+                           uint64_t* table, uint16_t* edge_type, void* edge_weight, void* scratch, uint64_t* n_new,
+                           cohop_status* status, void* stream);
 // src: [n_dst + n_new]; indices: [n_edge], may be first.
 int32_t cohop_relabel_finish(uint64_t n_dst, const uint32_t* dst, uint64_t n_edge, const uint32_t* source,
                              const uint32_t* first, const uint32_t* rank, uint32_t* src, uint32_t* indices,

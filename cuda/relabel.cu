@@ -19,10 +19,12 @@ __global__ void __launch_bounds__(BLOCK) insert_destinations_kernel(uint64_t n_d
 }
 
 /// One thread per edge. A source that is not a vertex becomes NONE.
+template <class S>
 __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph, uint64_t n_dst, uint64_t n_edge,
                                                                const uint64_t* __restrict__ edge_id,
                                                                uint32_t* __restrict__ source,
-                                                               uint16_t* __restrict__ edge_type, Table table,
+                                                               uint16_t* __restrict__ edge_type,
+                                                               S* __restrict__ edge_weight, Table table,
                                                                cohop_status* status) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t edge = edge_id ? edge_id[e] : 0;
@@ -35,6 +37,7 @@ __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph
     }
     if (edge_id) source[e] = id;
     if (edge_type) edge_type[e] = graph.edge_type[edge];
+    if (edge_weight) edge_weight[e] = static_cast<S>(graph.edge_weight[edge]);
   }
 }
 
@@ -78,18 +81,23 @@ extern "C" {
 
 uint64_t cohop_relabel_bytes(uint64_t n_edge) { return scan_bytes<uint32_t>(n_edge); }
 
-int32_t cohop_relabel_find(cohop_graph graph, uint64_t n_dst, const uint32_t* dst, uint64_t n_edge,
+int32_t cohop_relabel_find(cohop_graph graph, cohop_dtype scalar, uint64_t n_dst, const uint32_t* dst, uint64_t n_edge,
                            const uint64_t* edge_id, uint32_t* source, uint32_t* first, uint32_t* rank, uint64_t n_slots,
-                           uint64_t* slots, uint16_t* edge_type, void* scratch, uint64_t* n_new, cohop_status* status,
-                           void* stream) {
+                           uint64_t* slots, uint16_t* edge_type, void* edge_weight, void* scratch, uint64_t* n_new,
+                           cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;
     const Table table = {slots, n_slots};
     const unsigned grid = grid_for(n_edge);
     COHOP_LAUNCH(clear_kernel, grid_for(n_slots), BLOCK, 0, stream, table);
     COHOP_LAUNCH(insert_destinations_kernel, grid_for(n_dst), BLOCK, 0, stream, n_dst, dst, table);
-    COHOP_LAUNCH(insert_sources_kernel, grid, BLOCK, 0, stream, graph, n_dst, n_edge, edge_id, source, edge_type,
-                 table, status);
+    const int32_t found = with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      COHOP_LAUNCH((insert_sources_kernel<S>), grid, BLOCK, 0, stream, graph, n_dst, n_edge, edge_id, source,
+                   edge_type, static_cast<S*>(edge_weight), table, status);
+      return 0;
+    });
+    if (found != 0) return found;
     COHOP_LAUNCH(find_kernel, grid, BLOCK, 0, stream, n_dst, n_edge, source, table, first, rank + 1);
     const int32_t code = exclusive_scan<uint32_t>(n_edge, rank + 1, rank, scratch, stream);
     if (code != 0) return code;

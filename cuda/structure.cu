@@ -73,6 +73,19 @@ __global__ void __launch_bounds__(BLOCK) inverse_degree_kernel(uint64_t n, const
   }
 }
 
+/// One thread per row, which adds up in order.
+template <class S>
+__global__ void __launch_bounds__(BLOCK) inverse_weight_sum_kernel(uint64_t n, const uint32_t* __restrict__ indptr,
+                                                                   const S* __restrict__ weight, double offset,
+                                                                   S* __restrict__ out) {
+  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
+    double sum = 0.0;
+    for (uint64_t e = indptr[i]; e < indptr[i + 1]; ++e) sum += static_cast<double>(weight[e]);
+    sum += offset;
+    out[i] = static_cast<S>(sum == 0.0 ? 0.0 : 1.0 / sum);
+  }
+}
+
 __global__ void __launch_bounds__(BLOCK) invert_permutation_kernel(uint64_t n, const uint32_t* __restrict__ permutation,
                                                                    uint32_t* __restrict__ out, cohop_status* status) {
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
@@ -108,6 +121,18 @@ int32_t cohop_inverse_degree(cohop_dtype scalar, uint64_t n, const uint32_t* ind
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
       COHOP_LAUNCH((inverse_degree_kernel<S>), grid_for(n), BLOCK, 0, stream, n, indptr, offset, static_cast<S*>(out));
+      return cohop_last_error();
+    });)
+}
+
+int32_t cohop_inverse_weight_sum(cohop_dtype scalar, uint64_t n, const uint32_t* indptr, const void* weight,
+                                 double offset, void* out, void* stream) {
+  COHOP_LAUNCHER(
+    if (n == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      COHOP_LAUNCH((inverse_weight_sum_kernel<S>), grid_for(n), BLOCK, 0, stream, n, indptr,
+                   static_cast<const S*>(weight), offset, static_cast<S*>(out));
       return cohop_last_error();
     });)
 }

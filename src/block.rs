@@ -15,9 +15,11 @@
 use std::sync::OnceLock;
 
 use crate::device::{
-    Cpu, Csr, Device, RelationEdges, SampledBlock, Storage, Weights, Write, check_csr, on_host,
+    Cpu, Csr, Device, FeatureElement, RelationEdges, SampledBlock, Storage, Weights, Write, check_csr,
+    on_host,
 };
 use crate::error::{Error, Result, check_length};
+use crate::graph::Graph;
 use crate::pattern::{Pattern, get_or_try_init};
 
 /// One layer of a minibatch: edges from sources to destinations, where the first `n_dst` sources are the destinations.
@@ -31,8 +33,10 @@ pub struct Block<D: Device> {
     edge_id: Option<D::Buffer<u64>>,
     weight: Option<D::Buffer<D::Scalar>>,
     edge_type: Option<D::Buffer<u16>>,
+    edge_weight: Option<D::Buffer<D::Scalar>>,
     symmetric: Option<Factors<D>>,
-    inverse_degree: OnceLock<D::Buffer<D::Scalar>>,
+    weighted_estimate: OnceLock<D::Buffer<D::Scalar>>,
+    inverse_sum: OnceLock<D::Buffer<D::Scalar>>,
     mean_with_self: OnceLock<Factors<D>>,
     relations: OnceLock<RelationEdges<D>>,
     edges: OnceLock<Pattern<D>>,
@@ -52,11 +56,12 @@ pub type WithSelf<'a, D> = (Weights<'a, D>, <D as Storage>::View<'a, <D as Stora
 impl<D: Device> Block<D> {
     /// A block from a sampler's arrays, which are checked. Makes blocks of what your own sampler returns.
     ///
-    /// Edge types are checked later, by the kernels that use them. A GPU's `indptr` and `indices` are copied to the
-    /// host for the check.
+    /// Edge types are checked later, by the kernels that use them. A GPU's `indptr`, `indices` and `edge_weight` are
+    /// copied to the host for the check.
     ///
     /// Errors: fewer sources than destinations, an `indptr` that does not ascend from 0 to the number of edges, an
-    /// index that is not below the number of sources, an array of the wrong length, or a failure of the device.
+    /// index that is not below the number of sources, an edge weight that is negative or not finite, an array of the
+    /// wrong length, or a failure of the device.
     ///
     /// ```
     /// # fn main() -> cohop::Result<()> {
@@ -74,6 +79,9 @@ impl<D: Device> Block<D> {
     pub fn new(device: &D, parts: SampledBlock<D>) -> Result<Self> {
         let (indptr, indices) = (D::view(&parts.indptr), D::view(&parts.indices));
         check_csr(&on_host(device, indptr)?, &on_host(device, indices)?, D::len(&parts.src))?;
+        if let Some(weight) = &parts.edge_weight {
+            check_edge_weights(device, weight)?;
+        }
         Block::from_valid(parts)
     }
 
@@ -91,6 +99,7 @@ impl<D: Device> Block<D> {
             ("edge_id", parts.edge_id.as_ref().map(D::len)),
             ("weight", parts.weight.as_ref().map(D::len)),
             ("edge_type", parts.edge_type.as_ref().map(D::len)),
+            ("edge_weight", parts.edge_weight.as_ref().map(D::len)),
         ] {
             check_length(name, len.unwrap_or(pattern.n_edge()), pattern.n_edge())?;
         }
@@ -100,8 +109,10 @@ impl<D: Device> Block<D> {
             edge_id: parts.edge_id,
             weight: parts.weight,
             edge_type: parts.edge_type,
+            edge_weight: parts.edge_weight,
             symmetric: None,
-            inverse_degree: OnceLock::new(),
+            weighted_estimate: OnceLock::new(),
+            inverse_sum: OnceLock::new(),
             mean_with_self: OnceLock::new(),
             relations: OnceLock::new(),
             edges: OnceLock::new(),
@@ -130,6 +141,15 @@ impl<D: Device> Block<D> {
         self.edge_type = Some(edge_type);
         self.relations = OnceLock::new();
         Ok(self)
+    }
+
+    /// Gives the edges weights, `edge_weight: [n_edge]`, which are copied to the host for a check. Sums and means over
+    /// the block are weighted by them from now on; call this before [`with_degrees`](Block::with_degrees).
+    ///
+    /// Errors: `edge_weight` does not have one element per edge, one is negative or not finite, or the device fails.
+    pub fn with_edge_weights(self, device: &D, edge_weight: D::Buffer<D::Scalar>) -> Result<Self> {
+        check_edge_weights(device, &edge_weight)?;
+        Block::from_valid(SampledBlock { edge_weight: Some(edge_weight), ..self.into_parts() })
     }
 
     /// Gives the edges their numbers in the graph, `edge_id: [n_edge]`.
@@ -213,41 +233,87 @@ impl<D: Device> Block<D> {
             let edge_type = self.edge_type().ok_or_else(|| {
                 Error::invalid("block", "without edge types", "one sampled from a graph with relations")
             })?;
-            device.group_relations(self.csr(), edge_type, n_relations, self.weight())
+            device.group_relations(self.csr(), edge_type, n_relations, self.edge_factors(device)?)
         })?;
         check_length("relations", n_relations, edges.by_source.n_relations())?;
         Ok(edges)
     }
 
-    /// `[n_edge]`: estimator weights that sum to 1 in each row; `None`: all edges of a row have equal weight.
+    /// `[n_edge]`: estimator weights that sum to 1 in each row; `None`: all edges of a row count alike in an estimate.
     pub fn weight(&self) -> Option<D::View<'_, D::Scalar>> {
         self.weight.as_ref().map(|b| D::view(b))
     }
 
-    /// The factors with which [`spmm`](crate::device::Spmm::spmm) over [`csr`](Block::csr) takes the mean over each
-    /// destination's edges: the estimator weights if there are any, else one over the number of edges.
+    /// `[n_edge]`: the edges' weights in the graph, if they were asked for. Sums and means over the block are weighted
+    /// by them.
+    pub fn edge_weight(&self) -> Option<D::View<'_, D::Scalar>> {
+        self.edge_weight.as_ref().map(|b| D::view(b))
+    }
+
+    /// `[n_edge]`: the edges' shares in a row's weighted mean, up to a factor of the row: estimator weights times edge
+    /// weights, as far as there are any.
+    fn edge_factors(&self, device: &D) -> Result<Option<D::View<'_, D::Scalar>>> {
+        let (Some(estimate), Some(weight)) = (self.weight(), self.edge_weight()) else {
+            return Ok(self.weight().or(self.edge_weight()));
+        };
+        let product = get_or_try_init(&self.weighted_estimate, || {
+            let mut out = device.allocate(self.n_edge())?;
+            device.multiply(estimate, weight, D::view_mut(&mut out), Write::Assign)?;
+            Ok(out)
+        })?;
+        Ok(Some(D::view(product)))
+    }
+
+    /// `[n_dst]`: one over the sum of each row's [`edge_factors`](Block::edge_factors), or where there are none over
+    /// its number of edges; 0 where that is 0.
+    fn inverse_sum(&self, device: &D) -> Result<D::View<'_, D::Scalar>> {
+        let inverse = get_or_try_init(&self.inverse_sum, || {
+            let mut out = device.allocate(self.n_dst())?;
+            match self.edge_factors(device)? {
+                Some(factors) => {
+                    device.inverse_weight_sum(self.csr(), factors, 0.0, D::view_mut(&mut out))?;
+                }
+                None => device.inverse_degree(self.csr().indptr, 0.0, D::view_mut(&mut out))?,
+            }
+            Ok(out)
+        })?;
+        Ok(D::view(inverse))
+    }
+
+    /// The factors with which [`spmm`](crate::device::Spmm::spmm) over [`csr`](Block::csr) adds up each destination's
+    /// edges: their weights in the graph, if the block has them.
+    pub fn sum_weights(&self) -> Weights<'_, D> {
+        Weights { edge: self.edge_weight(), row: None, column: None }
+    }
+
+    /// The factors of the mean over each destination's edges: `w / Σ w` with the edges' weights `w` in the graph, one
+    /// over the number of edges without them. With estimator weights `h` these are `h w / Σ h w` and `h`. A destination
+    /// whose weights are all 0 gets 0.
     ///
     /// Errors: the device fails or is out of memory.
     pub fn mean_weights(&self, device: &D) -> Result<Weights<'_, D>> {
-        if let Some(weight) = self.weight() {
+        if let (Some(weight), None) = (self.weight(), &self.edge_weight) {
             return Ok(Weights { edge: Some(weight), row: None, column: None });
         }
-        let inverse = get_or_try_init(&self.inverse_degree, || {
-            let mut out = device.allocate(self.n_dst())?;
-            device.inverse_degree(self.csr().indptr, 0.0, D::view_mut(&mut out))?;
-            Ok(out)
-        })?;
-        Ok(Weights { edge: None, row: Some(D::view(inverse)), column: None })
+        let row = Some(self.inverse_sum(device)?);
+        Ok(Weights { edge: self.edge_factors(device)?, row, column: None })
     }
 
-    /// The factors of the mean over a destination's `k` edges and the destination itself, and the destination's own
-    /// factor `1 / (k + 1)`. With estimator weights the edges' part is `k / (k + 1)` times their weighted mean.
+    /// The factors of the mean over a destination's edges in the block and the destination itself, which counts as an
+    /// edge of weight 1, and the destination's own factor `1 / (k + 1)`, where `k` is the sum of the edges' weights in
+    /// the graph, or without them the number of edges. With estimator weights the edges' part is `k / (k + 1)` times
+    /// their [mean](Block::mean_weights).
     ///
     /// Errors: the device fails or is out of memory.
     pub fn mean_with_self_weights(&self, device: &D) -> Result<WithSelf<'_, D>> {
         let factors = get_or_try_init(&self.mean_with_self, || {
             let mut own = device.allocate(self.n_dst())?;
-            device.inverse_degree(self.csr().indptr, 1.0, D::view_mut(&mut own))?;
+            match self.edge_weight() {
+                Some(weight) => {
+                    device.inverse_weight_sum(self.csr(), weight, 1.0, D::view_mut(&mut own))?;
+                }
+                None => device.inverse_degree(self.csr().indptr, 1.0, D::view_mut(&mut own))?,
+            }
             let mut row = device.allocate(self.n_dst())?;
             if self.weight.is_some() {
                 device.fill(num_traits::One::one(), D::view_mut(&mut row))?;
@@ -255,47 +321,96 @@ impl<D: Device> Block<D> {
             } else {
                 device.copy(D::view(&own), D::view_mut(&mut row))?;
             }
+            if self.weight.is_some() && self.edge_weight.is_some() {
+                let mut mean = device.allocate(self.n_dst())?;
+                let inverse_sum = self.inverse_sum(device)?;
+                device.multiply(D::view(&row), inverse_sum, D::view_mut(&mut mean), Write::Assign)?;
+                row = mean;
+            }
             Ok(Factors { row, column: None, own })
         })?;
-        Ok(self.weights_of(factors))
+        self.weights_of(device, factors)
     }
 
     /// The factors of GCN's symmetric normalisation with self-loops (Kipf & Welling 2017), and the destination's own
-    /// factor `1 / (d_t + 1)`, where `d` is the in-degree in the whole graph.
+    /// factor `1 / (D_t + 1)`, where `D` is the sum of the weights of a vertex's in-edges in the whole graph, or without
+    /// weights their number.
     ///
-    /// An edge has `1 / √((d_s + 1)(d_t + 1))`, times `d_t / k` where the block holds only `k` of the destination's
-    /// `d_t` edges: its expectation under sampling is the sum over all of them. `None` unless
+    /// An edge of weight `w` has `w / √((D_s + 1)(D_t + 1))`, times `d / k` where the block holds only `k` of the
+    /// destination's `d` edges: its expectation under sampling is the sum over all of them. `None` unless
     /// [`with_degrees`](Block::with_degrees) was called.
-    pub fn symmetric_weights(&self) -> Option<WithSelf<'_, D>> {
-        self.symmetric.as_ref().map(|factors| self.weights_of(factors))
+    ///
+    /// Errors: the device fails or is out of memory.
+    pub fn symmetric_weights(&self, device: &D) -> Result<Option<WithSelf<'_, D>>> {
+        self.symmetric.as_ref().map(|factors| self.weights_of(device, factors)).transpose()
     }
 
-    fn weights_of<'a>(&'a self, factors: &'a Factors<D>) -> WithSelf<'a, D> {
+    fn weights_of<'a>(&'a self, device: &D, factors: &'a Factors<D>) -> Result<WithSelf<'a, D>> {
         let weights = Weights {
-            edge: self.weight(),
+            edge: self.edge_factors(device)?,
             row: Some(D::view(&factors.row)),
             column: factors.column.as_ref().map(|c| D::view(c)),
         };
-        (weights, D::view(&factors.own))
+        Ok((weights, D::view(&factors.own)))
     }
 
     /// Adds what [`symmetric_weights`](Block::symmetric_weights) needs: `in_degree(v)` is the in-degree of the
     /// global id `v` in the whole graph. Reads `src` and `indptr` back from the device.
     ///
-    /// Errors: the device fails or is out of memory.
-    pub fn with_degrees(mut self, device: &D, in_degree: impl Fn(u32) -> u64) -> Result<Self> {
+    /// Errors: the block has edge weights, or the device fails or is out of memory.
+    pub fn with_degrees(self, device: &D, in_degree: impl Fn(u32) -> u64) -> Result<Self> {
+        if self.edge_weight.is_some() {
+            return Err(Error::invalid("block", "with edge weights", "degrees by `with_weighted_degrees`"));
+        }
+        self.with_factors(device, &in_degree, |v| in_degree(v) as f64)
+    }
+
+    /// The same for a block with edge weights: `weighted_in_degree(v)` is the sum of the weights of all in-edges of `v`
+    /// in the whole graph; `in_degree` is asked for destinations only.
+    ///
+    /// Errors: the block has no edge weights, or the device fails or is out of memory.
+    pub fn with_weighted_degrees(
+        self,
+        device: &D,
+        in_degree: impl Fn(u32) -> u64,
+        weighted_in_degree: impl Fn(u32) -> f64,
+    ) -> Result<Self> {
+        if self.edge_weight.is_none() {
+            return Err(Error::invalid("block", "without edge weights", "degrees by `with_degrees`"));
+        }
+        self.with_factors(device, in_degree, weighted_in_degree)
+    }
+
+    /// The same with the degrees in `graph`.
+    pub(crate) fn with_degrees_in(self, device: &D, graph: &Graph) -> Result<Self> {
+        let in_degree = |v| graph.in_degree(v);
+        match self.edge_weight {
+            Some(_) => self.with_weighted_degrees(device, in_degree, |v| graph.weighted_in_degree(v)),
+            None => self.with_degrees(device, in_degree),
+        }
+    }
+
+    fn with_factors(
+        mut self,
+        device: &D,
+        in_degree: impl Fn(u32) -> u64,
+        weighted_in_degree: impl Fn(u32) -> f64,
+    ) -> Result<Self> {
         let scalar = |value: f64| <D::Scalar as crate::device::Scalar>::from_f64(value);
-        let degrees: Vec<f64> = device.download(self.src())?.iter().map(|&v| in_degree(v) as f64).collect();
+        let src = device.download(self.src())?;
         let indptr = device.download(self.csr().indptr)?;
-        let column: Vec<_> = degrees.iter().map(|d| scalar(1.0 / (d + 1.0).sqrt())).collect();
-        let own: Vec<_> = degrees[..self.n_dst()].iter().map(|d| scalar(1.0 / (d + 1.0))).collect();
-        let row: Vec<_> = degrees[..self.n_dst()]
+        let weighted: Vec<f64> = src.iter().map(|&v| weighted_in_degree(v)).collect();
+        let column: Vec<_> = weighted.iter().map(|d| scalar(1.0 / (d + 1.0).sqrt())).collect();
+        let own: Vec<_> = weighted[..self.n_dst()].iter().map(|d| scalar(1.0 / (d + 1.0))).collect();
+        let row: Vec<_> = src[..self.n_dst()]
             .iter()
+            .zip(&weighted)
             .zip(indptr.windows(2))
-            .map(|(d, ends)| {
+            .map(|((&v, weighted), ends)| {
                 // Estimator weights sum to 1 already; otherwise each of k edges stands for d / k.
                 let k = if self.weight.is_some() { 1.0 } else { f64::from(ends[1] - ends[0]) };
-                scalar(if ends[1] > ends[0] { d / k / (d + 1.0).sqrt() } else { 0.0 })
+                let d = in_degree(v) as f64;
+                scalar(if ends[1] > ends[0] { d / k / (weighted + 1.0).sqrt() } else { 0.0 })
             })
             .collect();
         self.symmetric = Some(Factors {
@@ -309,8 +424,8 @@ impl<D: Device> Block<D> {
     /// The block's arrays, without what was made from them.
     pub fn into_parts(self) -> SampledBlock<D> {
         let (n_dst, _, indptr, indices) = self.pattern.into_parts();
-        let Block { src, edge_id, weight, edge_type, .. } = self;
-        SampledBlock { n_dst, src, indptr, indices, edge_id, weight, edge_type }
+        let Block { src, edge_id, weight, edge_type, edge_weight, .. } = self;
+        SampledBlock { n_dst, src, indptr, indices, edge_id, weight, edge_type, edge_weight }
     }
 
     /// Moves a block from the host to `device` (on the CPU: the same memory).
@@ -326,6 +441,7 @@ impl<D: Device> Block<D> {
             edge_id: host.edge_id.map(|b| device.adopt(b)).transpose()?,
             weight: host.weight.map(|b| device.adopt(b)).transpose()?,
             edge_type: host.edge_type.map(|b| device.adopt(b)).transpose()?,
+            edge_weight: host.edge_weight.map(|b| device.adopt(b)).transpose()?,
         })?;
         if let Some(factors) = host.symmetric {
             block.symmetric = Some(Factors {
@@ -335,5 +451,18 @@ impl<D: Device> Block<D> {
             });
         }
         Ok(block)
+    }
+}
+
+/// `Ok` if all edge weights are finite and not negative.
+fn check_edge_weights<D: Device>(device: &D, edge_weight: &D::Buffer<D::Scalar>) -> Result<()> {
+    let weights = on_host(device, D::view(edge_weight))?;
+    let bad = |w: &D::Scalar| !(w.widen_f64().is_finite() && w.widen_f64() >= 0.0);
+    match weights.iter().position(bad) {
+        None => Ok(()),
+        Some(position) => {
+            let found = format!("{} at position {position}", weights[position].widen_f64());
+            Err(Error::invalid("edge_weight", found, "a finite number of at least 0"))
+        }
     }
 }

@@ -21,10 +21,13 @@ use crate::tensor::Tensor;
 /// What a model needs from its batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchNeeds {
-    /// Blocks know their sources' in-degrees, for [`Block::symmetric_weights`].
+    /// Blocks know their sources' in-degrees (with edge weights: the sums of these), for
+    /// [`Block::symmetric_weights`].
     pub degrees: bool,
     /// Blocks know their edges' ids in the graph.
     pub edge_ids: bool,
+    /// Blocks have their edges' weights in the graph, by which sums and means over them are then weighted.
+    pub edge_weights: bool,
     /// The first thing that the first layer does with dense features, if that does not depend on parameters. A source
     /// may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]), but need not: so the sources' rows,
     /// the largest matrix of a batch, are never written.
@@ -78,7 +81,12 @@ impl<S: Scalar> Slicer<S> {
 
     /// The configuration, completed by what the model needs.
     pub(super) fn completed(&self, config: SamplerConfig) -> SamplerConfig {
-        SamplerConfig { edge_ids: config.edge_ids || self.needs.edge_ids, ..config }
+        let BatchNeeds { edge_ids, edge_weights, .. } = self.needs;
+        SamplerConfig {
+            edge_ids: config.edge_ids || edge_ids,
+            edge_weights: config.edge_weights || edge_weights,
+            ..config
+        }
     }
 
     /// A sampler whose blocks have what the model needs.
@@ -94,14 +102,15 @@ impl<S: Scalar> Slicer<S> {
     /// Errors: an id is out of range or repeated, or the block has more edges than `u32` can count.
     pub fn full_block(&self, dst: &[u32]) -> Result<Block<Cpu<S>>> {
         let graph = self.cpu.load_graph(&self.dataset.graph)?;
-        let edge_ids = self.needs.edge_ids;
-        let spec = SampleSpec { method: Method::Full, fanout: usize::MAX, per_relation: false, edge_ids };
+        let BatchNeeds { edge_ids, edge_weights, .. } = self.needs;
+        let (method, fanout) = (Method::Full, usize::MAX);
+        let spec = SampleSpec { method, fanout, per_relation: false, edge_ids, edge_weights };
         let variates = Variates::new(0, 0, Kappa::INDEPENDENT);
         let block = Block::from_valid(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
         if !self.needs.degrees {
             return Ok(block);
         }
-        block.with_degrees(&self.cpu, |v| self.dataset.graph.in_degree(v))
+        block.with_degrees_in(&self.cpu, &self.dataset.graph)
     }
 
     /// `[vertices.len()]`: classes.

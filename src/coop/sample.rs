@@ -10,7 +10,7 @@ use super::walk;
 use crate::block::Block;
 use crate::comm::{Communicator, Stage, Sum};
 use crate::device::cpu::{LaborPeers, fixed_point_probability};
-use crate::device::{Cpu, Method, SampleSpec, Scalar};
+use crate::device::{Cpu, Element, Method, SampleSpec, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Partition, Shard};
 use crate::rng::Variates;
@@ -42,7 +42,8 @@ pub struct CooperativeSampler<S: Scalar> {
 }
 
 impl<S: Scalar> CooperativeSampler<S> {
-    /// A sampler for the PE that holds `shard`; with `needs_degrees` its blocks know their sources' in-degrees.
+    /// A sampler for the PE that holds `shard`; with `needs_degrees` its blocks know their sources' in-degrees,
+    /// weighted ones if they have edge weights.
     ///
     /// Errors: `config` has no layers; `shard` is of another PE, or of a partition for another number of PEs, than
     /// `communicator`.
@@ -93,8 +94,8 @@ impl<S: Scalar> CooperativeSampler<S> {
         let n_layers = self.config.fanouts.0.len();
         let (mut blocks, mut plans) = (Vec::with_capacity(n_layers), Vec::with_capacity(n_layers));
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
-            let SamplerConfig { method, per_relation, edge_ids, .. } = self.config;
-            let spec = SampleSpec { method, fanout, per_relation, edge_ids };
+            let SamplerConfig { method, per_relation, edge_ids, edge_weights, .. } = self.config;
+            let spec = SampleSpec { method, fanout, per_relation, edge_ids, edge_weights };
             let block = Block::from_valid(self.sample_layer(&owned, &spec, &variates, layer as u32)?)?;
             let plan = self.plan(block.src(), &mut owned, &mut position_of)?;
             blocks.push(Arc::new(if self.needs_degrees {
@@ -147,10 +148,28 @@ impl<S: Scalar> CooperativeSampler<S> {
         plan: &ExchangePlan<Cpu<S>>,
         owned: &[u32],
     ) -> Result<Block<Cpu<S>>> {
-        let own: Vec<u64> = owned.iter().map(|&v| self.shard.in_degree(v).unwrap_or_default()).collect();
-        let needed = plan.fetch_values(&self.communicator, Stage::Sample, &own)?;
-        let degree_of: HashMap<u32, u64> = block.src().iter().copied().zip(needed).collect();
+        let in_degree = |vertex| self.shard.in_degree(vertex).unwrap_or_default();
+        if block.edge_weight().is_some() {
+            let weighted = |vertex| self.shard.weighted_in_degree(vertex).unwrap_or_default();
+            let degree_of = self.degrees_of(&block, plan, owned.iter().map(|&v| weighted(v)).collect())?;
+            // This PE owns the destinations, whose number of edges is asked for.
+            return block.with_weighted_degrees(&self.cpu, in_degree, |vertex| {
+                degree_of.get(&vertex).copied().unwrap_or_default()
+            });
+        }
+        let degree_of = self.degrees_of(&block, plan, owned.iter().map(|&v| in_degree(v)).collect())?;
         block.with_degrees(&self.cpu, |vertex| degree_of.get(&vertex).copied().unwrap_or_default())
+    }
+
+    /// The degrees of the block's sources, from their owners' `own: [n_owned]`.
+    fn degrees_of<T: Element>(
+        &self,
+        block: &Block<Cpu<S>>,
+        plan: &ExchangePlan<Cpu<S>>,
+        own: Vec<T>,
+    ) -> Result<HashMap<u32, T>> {
+        let needed = plan.fetch_values(&self.communicator, Stage::Sample, &own)?;
+        Ok(block.src().iter().copied().zip(needed).collect())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Dataset, FeatureDtype, Features};
@@ -19,6 +20,9 @@ pub struct Summary {
     pub edges: u64,
     /// Number of relations; 0 without edge types.
     pub relations: u64,
+    /// The smallest and the largest weight of an edge, if edges have weights (both 0 without edges).
+    #[serde(default)]
+    pub edge_weights: Option<[f32; 2]>,
     /// `[relations]`: edges of each relation.
     pub relation_counts: Vec<u64>,
     /// `[types]`: vertices of each type; empty without vertex types.
@@ -63,7 +67,8 @@ pub struct FeatureSummary {
 }
 
 impl Dataset {
-    /// Counts everything. O(n_vertices + n_edges): reads a mapped graph's `indices` and relations, but not features.
+    /// Counts everything. O(n_vertices + n_edges): reads a mapped graph's `indices`, relations and weights, but not
+    /// features.
     pub fn summary(&self) -> Summary {
         let graph = &self.graph;
         let mut bytes = graph.bytes();
@@ -85,6 +90,7 @@ impl Dataset {
             vertices: self.n_vertices() as u64,
             edges: graph.n_edges(),
             relations: graph.n_relations() as u64,
+            edge_weights: graph.edge_weight().map(range),
             relation_counts: tally(relations, graph.n_relations()),
             vertex_type_counts: tally(types, self.n_vertex_types()),
             degrees: graph.degree_statistics(),
@@ -114,6 +120,15 @@ impl Features {
     }
 }
 
+/// The smallest and the largest of some weights, 0 if there are none.
+fn range(weights: &[f32]) -> [f32; 2] {
+    let [least, most] = weights
+        .par_iter()
+        .map(|&w| [w, w])
+        .reduce(|| [f32::INFINITY, f32::NEG_INFINITY], |a, b| [a[0].min(b[0]), a[1].max(b[1])]);
+    if weights.is_empty() { [0.0; 2] } else { [least, most] }
+}
+
 fn tally(values: impl Iterator<Item = usize>, n: usize) -> Vec<u64> {
     let mut counts = vec![0; n];
     for value in values {
@@ -140,6 +155,9 @@ impl fmt::Display for Summary {
         }
         if !self.vertex_type_counts.is_empty() {
             rows.push(("vertices per type", list(&self.vertex_type_counts)));
+        }
+        if let Some([least, most]) = self.edge_weights {
+            rows.push(("edge weights", format!("{least} to {most}")));
         }
         let d = &self.degrees;
         let degrees = format!("{} to {}, mean {:.2}", grouped(d.min), grouped(d.max), d.mean);

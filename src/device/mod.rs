@@ -64,7 +64,7 @@ pub(crate) use storage::{
     buffer_bytes, check_matrix, check_matrix_length, check_matrix_mut, check_same_shape,
 };
 pub use structure::Structure;
-pub(crate) use structure::check_transpose;
+pub(crate) use structure::{check_inverse_weight_sum, check_transpose};
 
 /// A device with all kernel families: what tensors, layers and trainers are generic over.
 pub trait Device:

@@ -135,7 +135,7 @@ pub trait Relation: Storage {
 
     /// Groups the edges of a block `a` (rows: destinations) by relation; `edge_type: [n_edge]`.
     ///
-    /// An edge's factor is one over the number of edges of its group or, with estimator weights (`weight: [n_edge]`),
+    /// An edge's factor is one over the number of edges of its group or, with weights that are not negative (`weight: [n_edge]`),
     /// its weight over the sum of its group's. Counting sorts, O(n_edge + n_rows + n_cols + n_relations). `a.edge` must
     /// be absent.
     ///

@@ -137,12 +137,21 @@ pub struct SampleSpec {
     pub per_relation: bool,
     /// Whether [`SampledBlock::edge_id`] is wanted.
     pub edge_ids: bool,
+    /// Whether [`SampledBlock::edge_weight`] is wanted. For graphs with edge weights and all methods but
+    /// [`Method::Walk`], whose blocks hold no edges of the graph.
+    pub edge_weights: bool,
 }
 
 impl Default for SampleSpec {
-    /// Ten neighbours without replacement, without edge ids.
+    /// Ten neighbours without replacement, without edge ids and weights.
     fn default() -> Self {
-        SampleSpec { method: Method::default(), fanout: 10, per_relation: false, edge_ids: false }
+        SampleSpec {
+            method: Method::default(),
+            fanout: 10,
+            per_relation: false,
+            edge_ids: false,
+            edge_weights: false,
+        }
     }
 }
 
@@ -169,14 +178,17 @@ pub struct SampledBlock<D: Storage> {
     pub weight: Option<D::Buffer<D::Scalar>>,
     /// `[n_edge]`: relations, if the graph has edge types and the method takes edges.
     pub edge_type: Option<D::Buffer<u16>>,
+    /// `[n_edge]`: the edges' weights in the graph, if [`SampleSpec::edge_weights`] is set.
+    pub edge_weight: Option<D::Buffer<D::Scalar>>,
 }
 
 impl<D: Storage> SampledBlock<D> {
-    /// A layer of `indptr.len() - 1` destinations without edge ids, weights or relations; set these fields if there are
+    /// A layer of `indptr.len() - 1` destinations without edge ids, relations or weights; set these fields if there are
     /// any.
     pub fn new(src: D::Buffer<u32>, indptr: D::Buffer<u32>, indices: D::Buffer<u32>) -> Self {
         let n_dst = D::len(&indptr).saturating_sub(1);
-        SampledBlock { n_dst, src, indptr, indices, edge_id: None, weight: None, edge_type: None }
+        let (edge_id, weight, edge_type, edge_weight) = (None, None, None, None);
+        SampledBlock { n_dst, src, indptr, indices, edge_id, weight, edge_type, edge_weight }
     }
 }
 
@@ -203,7 +215,7 @@ pub trait Sample: Storage {
     /// Errors:
     /// * an id is not below the number of vertices ([`IndexOutOfRange`](crate::Error::IndexOutOfRange); no memory is
     ///   allocated by the id), or an id is repeated;
-    /// * the method needs edge weights and the graph has none;
+    /// * the method needs edge weights, or they are wanted, and the graph has none; they are wanted of walks;
     /// * the method is replacement, walks or weighted, and the minibatches are dependent;
     /// * the fanout is per relation, and the graph has no relations or the method does not support it;
     /// * the method's parameters are impossible ([`Method::check`]);
@@ -266,6 +278,9 @@ pub(crate) fn check_method(
     if spec.per_relation {
         check_per_relation(has_edge_types, method)?;
     }
+    if spec.edge_weights {
+        check_edge_weights(has_edge_weights, method)?;
+    }
     let independent_only = match method {
         Method::Neighbor { weighted: true, .. } if !has_edge_weights => {
             return Err(Error::invalid("method", "weighted sampling", "a graph with edge weights"));
@@ -281,6 +296,18 @@ pub(crate) fn check_method(
         }
         _ => Ok(()),
     }
+}
+
+/// `Ok` if blocks can have their edges' weights.
+fn check_edge_weights(has_edge_weights: bool, method: Method) -> Result<()> {
+    if !has_edge_weights {
+        return Err(Error::invalid("edge_weights", "set", "a graph with edge weights"));
+    }
+    if !method.takes_edges() {
+        let expected = "a method whose blocks hold edges of the graph";
+        return Err(Error::invalid("method", "random walks with edge weights", expected));
+    }
+    Ok(())
 }
 
 /// `Ok` if a fanout can be that of each relation.

@@ -31,12 +31,38 @@ pub trait Structure: Storage {
         out: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
 
+    /// `out[i] = 1 / (w + offset)` where `w` is the sum of the weights of row `i`'s entries, added up in f64 in their
+    /// order, and 0 where `w + offset` is 0.
+    ///
+    /// `weight: [n_edge]`, `out: [a.n_rows]`, `offset ≥ 0`. `a.edge` must be absent.
+    ///
+    /// Errors: `a.edge` is present, `weight` or `out` does not have its length, or the device fails.
+    fn inverse_weight_sum(
+        &self,
+        a: Csr<'_, Self>,
+        weight: Self::View<'_, Self::Scalar>,
+        offset: f64,
+        out: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
     /// `out[permutation[i]] = i`; same length.
     ///
     /// Errors: `permutation` and `out` differ in length, an entry is not below their length
     /// ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), or the device fails.
     fn invert_permutation(&self, permutation: Self::View<'_, u32>, out: Self::ViewMut<'_, u32>)
     -> Result<()>;
+}
+
+/// `Ok` if the arguments of [`Structure::inverse_weight_sum`] fit together.
+pub(crate) fn check_inverse_weight_sum<D: Storage>(
+    a: &Csr<'_, D>,
+    weight: &D::View<'_, D::Scalar>,
+    out: &D::ViewMut<'_, D::Scalar>,
+) -> Result<()> {
+    check_csr_lengths(a)?;
+    check_no_edge(a)?;
+    check_length("weight", D::view_len(weight), a.n_edge())?;
+    check_length("out", D::view_mut_len(out), a.n_rows)
 }
 
 /// `Ok` if the arrays of a transpose of `a` have the right lengths.

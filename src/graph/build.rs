@@ -1,5 +1,7 @@
 //! Graphs from lists of edges, by stable counting sorts.
 
+use std::sync::OnceLock;
+
 use rayon::prelude::*;
 
 use super::{Graph, check_relations, check_vertex_count, check_weights};
@@ -148,6 +150,7 @@ impl Graph {
             indices: indices.into(),
             edge_type: None,
             edge_weight: None,
+            weighted_in_degree: OnceLock::new(),
             n_relations: 0,
         }
     }

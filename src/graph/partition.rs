@@ -241,6 +241,15 @@ impl Shard {
         self.row_of(vertex).map(|row| self.indptr[row + 1] - self.indptr[row])
     }
 
+    /// The sum of the weights of a vertex's in-edges, without weights their number; `None` if it is not held. Adds them
+    /// up anew.
+    pub fn weighted_in_degree(&self, vertex: u32) -> Option<f64> {
+        let row = self.row_of(vertex)?;
+        let (first, end) = (self.indptr[row], self.indptr[row + 1]);
+        let weights = self.edge_weight.as_ref().map(|weights| &weights[first as usize..end as usize]);
+        Some(weights.map_or((end - first) as f64, super::sum))
+    }
+
     /// The in-edges held.
     pub(crate) fn in_edges(&self) -> InEdges<'_> {
         InEdges {

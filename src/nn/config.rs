@@ -35,6 +35,12 @@ pub enum ModelKind {
 }
 
 impl ModelKind {
+    /// Whether the layers can weight neighbours by the edges' weights in the graph ([`ModelConfig::weighted`]).
+    /// Attention makes weights of its own.
+    pub fn takes_edge_weights(self) -> bool {
+        !self.attends()
+    }
+
     /// Whether the layers are attention layers.
     pub fn attends(self) -> bool {
         matches!(self, ModelKind::Gat | ModelKind::Gatv2 | ModelKind::Rgat)
@@ -84,6 +90,9 @@ pub struct ModelConfig {
     /// the vertex itself as one more relation. Otherwise it is a separate parameter.
     #[serde(default = "yes")]
     pub root_shares_bases: bool,
+    /// Whether sums and means over neighbours are weighted by the edges' weights in the graph, which must have them.
+    #[serde(default)]
+    pub weighted: bool,
 }
 
 impl Default for ModelConfig {
@@ -106,6 +115,7 @@ impl Default for ModelConfig {
             n_relations: 0,
             decomposition: Decomposition::Full,
             root_shares_bases: true,
+            weighted: false,
         }
     }
 }
@@ -162,6 +172,14 @@ impl ModelConfig {
         ];
         if let Some((name, ..)) = at_least_one.into_iter().find(|&(_, size, needed)| needed && size == 0) {
             return Err(Error::invalid(name, 0, "at least 1"));
+        }
+        if self.weighted && !self.kind.takes_edge_weights() {
+            let found = format!("set for {:?}", self.kind);
+            return Err(Error::invalid(
+                "weighted",
+                found,
+                "a model without attention, which weights edges itself",
+            ));
         }
         if self.kind == ModelKind::Rgat && self.attention_dropout > 0.0 {
             return Err(Error::invalid("attention_dropout", self.attention_dropout, "0 for R-GAT"));

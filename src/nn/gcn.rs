@@ -15,6 +15,9 @@ use crate::tape::{Aggregate, Var};
 ///   `d_t / k`, so that the expectation is the full sum. Needs blocks with degrees.
 /// * [`Aggregate::MeanWithSelf`]: the mean over the block's `k` in-edges and the vertex itself.
 ///
+/// Over blocks with edge weights `w`, degrees under the roots are sums of weights, and `a_ts` has the factor `w`: the
+/// self-loop has weight 1 ([`Block::symmetric_weights`], [`Block::mean_with_self_weights`]).
+///
 /// Self-loops that the graph already has count in addition to the added one: remove them first
 /// ([`Graph::remove_self_loops`](crate::graph::Graph::remove_self_loops)).
 #[derive(Debug)]

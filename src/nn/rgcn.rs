@@ -12,7 +12,7 @@ use crate::tape::Var;
 /// `h_t = W_root x_t + Σ_r W_r · mean_{s ∈ N_r(t)} x_s + b`, the mean over the block's in-edges of `t` of relation `r`
 /// (0 without any; parallel edges count separately).
 ///
-/// Over a block with estimator weights each relation's mean is weighted by them. The relations' matrices are
+/// Over a block with estimator or edge weights each relation's mean is weighted by them. The relations' matrices are
 /// parameters of their own or decomposed: see [`Decomposition`]. Over one-hot vertex ids a message is the row of `W_r`
 /// at the source's id; rows that a block does not read cost nothing.
 #[derive(Debug)]

@@ -11,11 +11,13 @@ use crate::tape::{Aggregate, Tape, Var};
 /// How GraphSAGE combines the neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregator {
-    /// Their mean, weighted by the block's estimator weights if it has any (as from LABOR).
+    /// Their mean, weighted by the block's estimator weights (as from LABOR) and edge weights if it has any
+    /// ([`Block::mean_weights`]).
     Mean,
-    /// Their sum. Over a sampled block it is the sum of what was sampled.
+    /// Their sum, weighted by the block's edge weights if it has any. Over a sampled block it is the sum of what was
+    /// sampled.
     Sum,
-    /// The largest value of each column.
+    /// The largest value of each column. An error over a block with edge weights.
     Max,
 }
 
@@ -23,6 +25,9 @@ impl Aggregator {
     fn apply<D: Device>(self, tape: &Tape<D>, block: &Arc<Block<D>>, x: Var) -> Result<Var> {
         match self.linear() {
             Some(aggregate) => tape.aggregate(block, x, aggregate),
+            None if block.edge_weight().is_some() => {
+                Err(Error::invalid("block", "with edge weights", "one without, to take the maximum over"))
+            }
             None => tape.aggregate_max(block, x),
         }
     }

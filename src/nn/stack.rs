@@ -23,6 +23,7 @@ pub struct Stack<D: Device> {
     widths: Vec<usize>,
     n_outputs: usize,
     between: Between,
+    edge_weights: bool,
     /// The parameters, in order of the layers.
     pub parameters: Parameters<D>,
 }
@@ -79,7 +80,8 @@ impl<D: Device> Stack<D> {
                 _ => Some(Activation::Relu),
             },
         };
-        Ok(Stack { embedding, layers, head, widths, n_outputs: config.n_classes, between, parameters })
+        let (n_outputs, edge_weights) = (config.n_classes, config.weighted);
+        Ok(Stack { embedding, layers, head, widths, n_outputs, between, edge_weights, parameters })
     }
 
     /// A stack of your own layers, whose parameters are in `parameters`; the last layer's output has `n_outputs`
@@ -97,7 +99,22 @@ impl<D: Device> Stack<D> {
         }
         check_probability("input_dropout", between.input_dropout)?;
         check_probability("dropout", between.dropout.unwrap_or(0.0))?;
-        Ok(Stack { embedding: None, layers, head: None, widths: Vec::new(), n_outputs, between, parameters })
+        Ok(Stack {
+            embedding: None,
+            layers,
+            head: None,
+            widths: Vec::new(),
+            n_outputs,
+            between,
+            edge_weights: false,
+            parameters,
+        })
+    }
+
+    /// The same stack over blocks with their edges' weights in the graph, by which sums and means over neighbours are
+    /// then weighted. Attention layers do not use them.
+    pub fn with_edge_weights(self) -> Self {
+        Stack { edge_weights: true, ..self }
     }
 
     /// The input of the first layer: mapped linearly, if there is an embedding.
@@ -167,6 +184,7 @@ impl<D: Device> Model<D> for Stack<D> {
         BatchNeeds {
             degrees: self.layers.iter().any(|layer| layer.needs_degrees()),
             edge_ids: self.layers.iter().any(|layer| layer.needs_edge_ids()),
+            edge_weights: self.edge_weights,
             input_aggregate: first.and_then(|layer| layer.input_aggregate()),
         }
     }

@@ -30,10 +30,14 @@ pub struct SamplerConfig {
     pub seed: u64,
     /// Whether blocks record their edges' ids in the graph.
     pub edge_ids: bool,
+    /// Whether blocks have their edges' weights in the graph, by which sums and means over them are then weighted. Not
+    /// for random walks.
+    #[serde(default)]
+    pub edge_weights: bool,
 }
 
 impl Default for SamplerConfig {
-    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge ids.
+    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge ids and weights.
     fn default() -> Self {
         SamplerConfig {
             method: Method::default(),
@@ -42,6 +46,7 @@ impl Default for SamplerConfig {
             kappa: Kappa::INDEPENDENT,
             seed: 0,
             edge_ids: false,
+            edge_weights: false,
         }
     }
 }
@@ -88,7 +93,7 @@ impl Sampler {
         Ok(Sampler { config, degrees: None })
     }
 
-    /// Gives every block the in-degrees of its vertices in `graph`, for
+    /// Gives every block the in-degrees of its vertices in `graph`, weighted ones if it has edge weights, for
     /// [`symmetric_weights`](Block::symmetric_weights).
     pub fn with_degrees_of(mut self, graph: Arc<Graph>) -> Self {
         self.degrees = Some(graph);
@@ -132,15 +137,15 @@ impl Sampler {
         let first = device.upload(&unique)?;
         let mut blocks: Vec<Arc<Block<D>>> = Vec::with_capacity(self.config.fanouts.0.len());
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
-            let SamplerConfig { method, per_relation, edge_ids, .. } = self.config;
-            let spec = SampleSpec { method, fanout, per_relation, edge_ids };
+            let SamplerConfig { method, per_relation, edge_ids, edge_weights, .. } = self.config;
+            let spec = SampleSpec { method, fanout, per_relation, edge_ids, edge_weights };
             let dst = blocks.last().map_or_else(|| D::view(&first), |block| block.src());
             let sampled = device
                 .sample_block_excluding(graph, dst, &spec, &variates, layer as u32, excluded)
                 .map_err(|error| as_seed_error(error, seeds))?;
             let mut block = Block::from_valid(sampled)?;
             if let Some(graph) = &self.degrees {
-                block = block.with_degrees(device, |vertex| graph.in_degree(vertex))?;
+                block = block.with_degrees_in(device, graph)?;
             }
             blocks.push(Arc::new(block));
         }

@@ -119,6 +119,7 @@ pub fn kappa(
                 kappa,
                 seed: config.seed,
                 edge_ids: false,
+                edge_weights: false,
             };
             let what = format!("{}, kappa {kappa}", method_name(&method));
             listener.step(i * config.kappas.len() + j, total, &what);

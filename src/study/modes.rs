@@ -156,6 +156,7 @@ pub fn modes(
         kappa: Kappa::INDEPENDENT,
         seed: config.seed,
         edge_ids: false,
+        edge_weights: false,
     };
     let total = 2 * config.pes.len() + 1;
     listener.step(0, total, "one PE alone");

@@ -99,6 +99,7 @@ pub fn work(
             kappa: Kappa::INDEPENDENT,
             seed: config.seed,
             edge_ids: false,
+            edge_weights: false,
         })?;
         for &batch_size in &config.batch_sizes {
             listener.step(rows.len(), total, &format!("{name}, batches of {batch_size}"));

@@ -11,9 +11,11 @@ use crate::tensor::Tensor;
 /// How a destination combines its in-edges' messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregate {
-    /// `Σ x_s`. Over a sampled block this is the sum of what was sampled.
+    /// `Σ w x_s` with the block's [edge weights](Block::edge_weight) `w`, 1 if it has none. Over a sampled block this is
+    /// the sum of what was sampled.
     Sum,
-    /// The mean, weighted by the block's estimator weights if it has any; 0 without edges.
+    /// The mean, weighted by the block's edge weights and estimator weights if it has any ([`Block::mean_weights`]); 0
+    /// without edges, or if all their weights are 0.
     Mean,
     /// The edges' part of [`Block::mean_with_self_weights`].
     MeanWithSelf,
@@ -30,10 +32,10 @@ impl Aggregate {
     /// The edges' factors.
     pub(crate) fn weights<'a, D: Device>(self, device: &D, block: &'a Block<D>) -> Result<Weights<'a, D>> {
         match self {
-            Aggregate::Sum => Ok(Weights::ones()),
+            Aggregate::Sum => Ok(block.sum_weights()),
             Aggregate::Mean => block.mean_weights(device),
             Aggregate::MeanWithSelf => Ok(block.mean_with_self_weights(device)?.0),
-            Aggregate::Symmetric => Ok(block.symmetric_weights().ok_or_else(no_degrees)?.0),
+            Aggregate::Symmetric => Ok(block.symmetric_weights(device)?.ok_or_else(no_degrees)?.0),
         }
     }
 
@@ -46,7 +48,7 @@ impl Aggregate {
         Ok(match self {
             Aggregate::Sum | Aggregate::Mean => None,
             Aggregate::MeanWithSelf => Some(block.mean_with_self_weights(device)?.1),
-            Aggregate::Symmetric => Some(block.symmetric_weights().ok_or_else(no_degrees)?.1),
+            Aggregate::Symmetric => Some(block.symmetric_weights(device)?.ok_or_else(no_degrees)?.1),
         })
     }
 }

@@ -505,7 +505,8 @@ mod tests {
         let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap_err();
         assert!(error.to_string().contains("n_features is 3: expected 2"), "{error}");
         // Settings that cannot be, as a file may have them.
-        let wrong: [(&str, fn(&mut TrainConfig)); 4] = [
+        type Adjust = fn(&mut TrainConfig);
+        let wrong: [(&str, Adjust); 4] = [
             ("a matrix that fits in memory", |c| c.model.n_classes = usize::MAX),
             ("workers is 1099511627776", |c| c.workers = 1 << 40),
             ("batch_size is 0", |c| c.batch_size = Some(0)),

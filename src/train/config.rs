@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{ClassWeights, Evaluation, LrSchedule};
-use crate::batch::DataOnDevice;
+use crate::batch::{BatchNeeds, DataOnDevice};
 use crate::cache::Policy;
 use crate::coop::Mode;
 use crate::data::Dataset;
@@ -163,14 +163,6 @@ impl TrainConfig {
             let first = labels.clone().min()?;
             Some((first, labels.filter(|&label| label != first).min()))
         };
-        let weighted = Method::Neighbor { replace: false, weighted: true };
-        let samples_by_weight = self.sampler.method == weighted
-            || self.sampler.method == Method::Neighbor { replace: true, weighted: true };
-        if tells && dataset.graph.edge_weight().is_some() && !samples_by_weight {
-            log::warn!(
-                "the graph has edge weights, which only weighted sampling uses: no built-in layer does"
-            );
-        }
         match classes(&dataset.train_idx) {
             None => {
                 let expected = "a class for at least one of them";
@@ -204,6 +196,38 @@ impl TrainConfig {
             None | Some(_) => {}
         }
         Ok(())
+    }
+
+    /// `Ok` if the graph has edge weights where the model `needs` them, and the sampler goes with them.
+    pub(super) fn check_edge_weights(&self, dataset: &Dataset, needs: BatchNeeds) -> Result<()> {
+        let method = self.sampler.method;
+        if !needs.edge_weights && !self.sampler.edge_weights {
+            return Ok(());
+        }
+        if dataset.graph.edge_weight().is_none() {
+            let expected = "a weight for each edge, which a weighted model takes";
+            return Err(Error::invalid("edge_weight", "absent", expected));
+        }
+        if samples_by_weight(method) {
+            let expected = "another sampler: where edges are drawn by weight, each one drawn counts the same";
+            return Err(Error::invalid("sampler", "weighted, for a weighted model", expected));
+        }
+        if !method.takes_edges() {
+            let expected = "a sampler of edges: where a walk ends there is no weight";
+            return Err(Error::invalid("sampler", "random walks, for a weighted model", expected));
+        }
+        Ok(())
+    }
+
+    /// Warns of edge weights that nothing uses.
+    pub(super) fn mention_unused_weights(&self, dataset: &Dataset, needs: BatchNeeds) {
+        let used = needs.edge_weights || needs.edge_ids || samples_by_weight(self.sampler.method);
+        if dataset.graph.edge_weight().is_some() && !used {
+            log::warn!(
+                "the graph has edge weights, which are not used: a weighted model (--weighted) or weighted sampling \
+                 would use them"
+            );
+        }
     }
 
     /// `Ok` if the configuration fits the data set and a model with these numbers of layers and outputs.
@@ -244,6 +268,11 @@ impl TrainConfig {
         }
         Ok(())
     }
+}
+
+/// Whether edges are drawn with probabilities proportional to their weights.
+fn samples_by_weight(method: Method) -> bool {
+    matches!(method, Method::Neighbor { weighted: true, .. })
 }
 
 fn one() -> u64 {

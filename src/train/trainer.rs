@@ -184,6 +184,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         model: M,
         fingerprint: Fingerprint,
     ) -> Result<Self> {
+        config.check_edge_weights(&dataset, model.needs())?;
         let class_weights = config.class_weights.by_class(&dataset, model.n_outputs())?;
         let optimizer = Optimizer::new(&device, config.optimizer, model.parameters())?;
         let mut slicer = Slicer::new(device.host(), dataset, model.needs());
@@ -307,7 +308,11 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     pub fn fit(&mut self, observer: &mut impl Observer<D, M>) -> Result<Outcome> {
         let start = Instant::now();
         if self.epoch < self.config.epochs {
-            self.config.check_labels(self.dataset(), self.model.n_outputs(), self.group.rank() == 0)?;
+            let tells = self.group.rank() == 0;
+            self.config.check_labels(self.dataset(), self.model.n_outputs(), tells)?;
+            if tells {
+                self.config.mention_unused_weights(self.dataset(), self.model.needs());
+            }
         }
         while self.epoch < self.config.epochs {
             let report = self.run_epoch(observer)?;

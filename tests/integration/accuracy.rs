@@ -77,6 +77,7 @@ fn sampler(method: Method, fanouts: &[usize]) -> SamplerConfig {
         kappa: Kappa::INDEPENDENT,
         seed: 0,
         edge_ids: false,
+        edge_weights: false,
     }
 }
 

@@ -34,6 +34,7 @@ pub(super) fn config(method: Method) -> SamplerConfig {
         kappa: Kappa::INDEPENDENT,
         seed: 0,
         edge_ids: false,
+        edge_weights: false,
     }
 }
 

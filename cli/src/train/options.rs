@@ -90,6 +90,10 @@ pub(crate) struct ModelArgs {
     /// Relations' weights are block-diagonal with so many blocks
     #[arg(long, value_name = "K", value_parser = number::between(1, MAX_WIDTH as u64))]
     pub blocks: Option<usize>,
+    /// Weight sums and means over neighbours by the edges' weights in the graph, which must have some; not for attention
+    /// models, and not with --sampler weighted or walk
+    #[arg(long)]
+    pub weighted: bool,
     /// Whether a graph with relations gets an inverse one for each
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
     pub inverse_relations: bool,
@@ -426,6 +430,27 @@ impl TrainArgs {
             let expected = format!("at most {} steps of all walks from a vertex", Method::MAX_STEPS);
             return Err(Error::invalid("--walks", format!("{walks} of {length} steps"), expected));
         }
+        if self.model.weighted {
+            if matches!(self.model.model, ModelName::Gat | ModelName::Gatv2 | ModelName::Rgat) {
+                let model = self.model.model.to_possible_value();
+                let found =
+                    format!("given with --model {}", model.as_ref().map_or("", |name| name.get_name()));
+                return Err(Error::invalid(
+                    "--weighted",
+                    found,
+                    "a model without attention, which weights edges itself",
+                ));
+            }
+            if named == SamplerName::Weighted {
+                let expected =
+                    "another sampler: this one draws by weight, and layers then count each edge the same";
+                return refuse("--weighted", "given with --sampler weighted", expected);
+            }
+            if named == SamplerName::Walk {
+                let expected = "another sampler: where a walk ends there is no edge that has a weight";
+                return refuse("--weighted", "given with --sampler walk", expected);
+            }
+        }
         if let Some(fanouts) = &sampling.fanouts
             && fanouts.0.len() != self.model.layers
             && self.output.resume.is_none()
@@ -471,6 +496,7 @@ impl TrainArgs {
             kappa: self.sampling.kappa,
             seed,
             edge_ids: false,
+            edge_weights: false,
         }
     }
 
@@ -553,6 +579,7 @@ impl TrainArgs {
                     0.0
                 }),
                 self_loops: !self.model.no_self_loops,
+                weighted: self.model.weighted,
             },
             optimizer: match self.optimization.optimizer {
                 OptimizerName::Sgd => OptimizerConfig::Sgd {

@@ -37,11 +37,20 @@ fn graph() -> Graph {
 
 fn config(method: Method, kappa: Kappa) -> SamplerConfig {
     let fanouts = Fanouts(vec![3, 2, 4]);
-    SamplerConfig { method, fanouts, per_relation: false, kappa, seed: 5, edge_ids: method.takes_edges() }
+    let takes_edges = method.takes_edges();
+    SamplerConfig {
+        method,
+        fanouts,
+        per_relation: false,
+        kappa,
+        seed: 5,
+        edge_ids: takes_edges,
+        edge_weights: takes_edges,
+    }
 }
 
-/// By destination, its edges: source, number, relation and the bits of the weight.
-type Edges = BTreeMap<u32, Vec<(u32, u64, u16, u64)>>;
+/// By destination, its edges: source, number, relation and the bits of the estimator weight and of the weight.
+type Edges = BTreeMap<u32, Vec<(u32, u64, u16, [u64; 2])>>;
 
 fn edges(block: &Block<Cpu<f64>>) -> Edges {
     let (csr, src) = (block.csr(), block.src());
@@ -49,7 +58,7 @@ fn edges(block: &Block<Cpu<f64>>) -> Edges {
         let of = csr.indptr[t] as usize..csr.indptr[t + 1] as usize;
         let edge = |e: usize| {
             let number = block.edge_id().map_or(0, |id| id[e]);
-            let weight = block.weight().map_or(0, |w| w[e].to_bits());
+            let weight = [block.weight(), block.edge_weight()].map(|w| w.map_or(0, |w| w[e].to_bits()));
             (src[csr.indices[e] as usize], number, block.edge_type().map_or(0, |r| r[e]), weight)
         };
         (src[t], of.map(edge).collect())

@@ -190,6 +190,7 @@ fn sample<S: Scalar>(
         edge_type: (takes_edges && job.graph.edge_type.is_some())
             .then(|| cpu.upload(&lists.edge_type))
             .transpose()?,
+        edge_weight: job.spec.edge_weights.then(|| convert(cpu, &lists.edge_weight)).transpose()?,
     })
 }
 
@@ -242,10 +243,10 @@ impl Workspace {
     }
 }
 
-fn convert<S: Scalar>(cpu: &Cpu<S>, weight: &[f64]) -> Result<CpuBuffer<S>> {
+fn convert<S: Scalar>(cpu: &Cpu<S>, weight: &[impl Copy + Into<f64>]) -> Result<CpuBuffer<S>> {
     let mut buffer = cpu.allocate(weight.len())?;
     for (out, &value) in buffer.iter_mut().zip(weight) {
-        *out = S::from_f64(value);
+        *out = S::from_f64(value.into());
     }
     Ok(buffer)
 }

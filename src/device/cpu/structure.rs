@@ -3,7 +3,7 @@
 use super::kernels::kernels;
 use super::parallel::{check_csr, check_index, for_elements};
 use super::vectors::vectorized;
-use crate::device::{Cpu, Csr, Scalar, Structure, check_transpose};
+use crate::device::{Cpu, Csr, Scalar, Structure, check_inverse_weight_sum, check_transpose};
 use crate::error::{Result, check_length};
 
 kernels! {
@@ -15,6 +15,7 @@ kernels! {
             edge: &mut [u32],
         ) -> Result<()>;
         fn inverse_degree(indptr: &[u32], offset: f64, out: &mut [S]) -> Result<()>;
+        fn inverse_weight_sum(a: Csr<'_, Cpu<S>>, weight: &[S], offset: f64, out: &mut [S]) -> Result<()>;
         fn invert_permutation(permutation: &[u32], out: &mut [u32]) -> Result<()>;
     }
 }
@@ -64,6 +65,26 @@ fn inverse_degree<S: Scalar>(_device: &Cpu<S>, indptr: &[u32], offset: f64, out:
                 }
             },
         );
+    });
+    Ok(())
+}
+
+fn inverse_weight_sum<S: Scalar>(
+    _device: &Cpu<S>,
+    a: Csr<'_, Cpu<S>>,
+    weight: &[S],
+    offset: f64,
+    out: &mut [S],
+) -> Result<()> {
+    check_csr(&a)?;
+    check_inverse_weight_sum(&a, &weight, &out)?;
+    for_elements(out, |range, out| {
+        let ends = &a.indptr[range.start..=range.end];
+        for (out, ends) in out.iter_mut().zip(ends.windows(2)) {
+            let row = &weight[ends[0] as usize..ends[1] as usize];
+            let sum = row.iter().map(|w| w.widen_f64()).sum::<f64>() + offset;
+            *out = S::from_f64(if sum == 0.0 { 0.0 } else { 1.0 / sum });
+        }
     });
     Ok(())
 }

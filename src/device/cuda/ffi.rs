@@ -594,6 +594,15 @@ unsafe extern "C" {
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_inverse_weight_sum(
+        scalar: cohop_dtype,
+        n: u64,
+        indptr: *const u32,
+        weight: *const ::std::os::raw::c_void,
+        offset: f64,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_invert_permutation(
         n: u64,
         permutation: *const u32,
@@ -1191,6 +1200,7 @@ unsafe extern "C" {
     pub fn cohop_relabel_bytes(n_edge: u64) -> u64;
     pub fn cohop_relabel_find(
         graph: cohop_graph,
+        scalar: cohop_dtype,
         n_dst: u64,
         dst: *const u32,
         n_edge: u64,
@@ -1201,6 +1211,7 @@ unsafe extern "C" {
         n_slots: u64,
         table: *mut u64,
         edge_type: *mut u16,
+        edge_weight: *mut ::std::os::raw::c_void,
         scratch: *mut ::std::os::raw::c_void,
         n_new: *mut u64,
         status: *mut cohop_status,

@@ -120,7 +120,7 @@ impl<S: Scalar> Sample for Cuda<S> {
             }
         };
         let edge_type = takes_edges && arrays.edge_type.is_some();
-        let relabelled = self.relabel(graph, dst, &kept, edge_type)?;
+        let relabelled = self.relabel(graph, dst, &kept, edge_type, spec.edge_weights)?;
         let weight = match kept.weight {
             None if spec.method.has_weights() => Some(self.scratch(0)?),
             weight => weight,
@@ -133,6 +133,7 @@ impl<S: Scalar> Sample for Cuda<S> {
             edge_id: kept.edge_id.filter(|_| spec.edge_ids),
             weight,
             edge_type: relabelled.edge_type,
+            edge_weight: relabelled.edge_weight,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Transposes, degrees and inverse permutations on CUDA; see `cuda/structure.cu`.
 
 use super::{Cuda, CudaView, CudaViewMut, dtype, ffi};
-use crate::device::{Csr, Scalar, Structure, check_transpose};
+use crate::device::{Csr, Scalar, Structure, check_inverse_weight_sum, check_transpose};
 use crate::error::{Result, check_length};
 
 impl<S: Scalar> Structure for Cuda<S> {
@@ -48,6 +48,22 @@ impl<S: Scalar> Structure for Cuda<S> {
         // SAFETY: `indptr` holds `n + 1` offsets, `out` `n` scalars.
         let code = unsafe { ffi::cohop_inverse_degree(dtype::<S>(), n, indptr, offset, out, stream) };
         self.check("inverse_degree", code)
+    }
+
+    fn inverse_weight_sum(
+        &self,
+        a: Csr<'_, Self>,
+        weight: CudaView<'_, S>,
+        offset: f64,
+        out: CudaViewMut<'_, S>,
+    ) -> Result<()> {
+        check_inverse_weight_sum(&a, &weight, &out)?;
+        let (n, indptr, stream) = (a.n_rows as u64, a.indptr.pointer(), self.stream()?);
+        let (weight, out) = (weight.pointer().cast(), out.pointer().cast());
+        // SAFETY: `indptr` holds `n + 1` offsets that ascend to the number of weights, `out` `n` scalars.
+        let code =
+            unsafe { ffi::cohop_inverse_weight_sum(dtype::<S>(), n, indptr, weight, offset, out, stream) };
+        self.check("inverse_weight_sum", code)
     }
 
     fn invert_permutation(&self, permutation: CudaView<'_, u32>, out: CudaViewMut<'_, u32>) -> Result<()> {

@@ -142,7 +142,13 @@ impl<'a, D: Sample> Pair<'a, D> {
                 continue;
             }
             for method in methods() {
-                let spec = SampleSpec { method, fanout, per_relation: false, edge_ids: fanout != 1 };
+                let spec = SampleSpec {
+                    method,
+                    fanout,
+                    per_relation: false,
+                    edge_ids: fanout != 1,
+                    edge_weights: false,
+                };
                 self.check(dst, &spec, &independent, layer);
                 if goes_with_dependence(method) {
                     self.check(
@@ -154,7 +160,13 @@ impl<'a, D: Sample> Pair<'a, D> {
                 }
             }
             for variates in [&independent, &in_window] {
-                let spec = SampleSpec { method: NEIGHBOR, fanout, per_relation: true, edge_ids: true };
+                let spec = SampleSpec {
+                    method: NEIGHBOR,
+                    fanout,
+                    per_relation: true,
+                    edge_ids: true,
+                    edge_weights: false,
+                };
                 self.check(dst, &spec, variates, layer);
             }
         }
@@ -186,7 +198,13 @@ fn many_relations<D: Sample>(device: &D) {
     let pair = Pair::new(device, graph);
     for fanout in [0, 1, 3, 20, 200, usize::MAX] {
         for variates in &variates()[if few_cases::<D>() { 3 } else { 1 }..] {
-            let spec = SampleSpec { method: NEIGHBOR, fanout, per_relation: true, edge_ids: true };
+            let spec = SampleSpec {
+                method: NEIGHBOR,
+                fanout,
+                per_relation: true,
+                edge_ids: true,
+                edge_weights: false,
+            };
             pair.check(&[2, 3, 4, 7, 0, 8, 11, 299], &spec, variates, 1);
         }
     }
@@ -202,7 +220,8 @@ fn candidates_in_a_hash_table<D: Sample>(device: &D) {
         for iterations in [LaborIterations::Fixed(1), LaborIterations::Fixed(3), LaborIterations::Converged] {
             for fixed_size in [false, true] {
                 let method = labor(iterations, fixed_size);
-                let spec = SampleSpec { method, fanout, per_relation: false, edge_ids: true };
+                let spec =
+                    SampleSpec { method, fanout, per_relation: false, edge_ids: true, edge_weights: false };
                 pair.check(&dst, &spec, &variates()[0], 1);
                 pair.check(&dst, &spec, &variates()[2], 0);
             }
@@ -220,7 +239,13 @@ fn layers<D: Sample>(device: &D) {
     for method in methods().into_iter().chain([dependent, optimized]) {
         let mut dst: Vec<u32> = vec![2999, 5, 77, 78];
         for layer in 0..3 {
-            let spec = SampleSpec { method, fanout: 4, per_relation: false, edge_ids: layer != 1 };
+            let spec = SampleSpec {
+                method,
+                fanout: 4,
+                per_relation: false,
+                edge_ids: layer != 1,
+                edge_weights: false,
+            };
             pair.check(&dst, &spec, &variates()[0], layer);
             let block = pair.cpu.sample_block(&pair.graph, &dst, &spec, &variates()[0], layer).unwrap();
             dst = block.src.to_vec();
@@ -248,7 +273,8 @@ fn next_to_nothing<D: Sample>(device: &D) {
             let method =
                 if method == WALK { Method::Walk { walks: 3, length, restart: 0.0 } } else { method };
             for edge_ids in [false, true] {
-                let spec = SampleSpec { method, fanout: 2, per_relation: false, edge_ids };
+                let spec =
+                    SampleSpec { method, fanout: 2, per_relation: false, edge_ids, edge_weights: false };
                 pair.check(&[1, 0], &spec, &variates()[0], 0);
             }
         }
@@ -274,7 +300,7 @@ fn wrong_destinations_are_errors<D: Sample>(device: &D) {
     let mut last_twice: Vec<u32> = (0..50).collect();
     last_twice.push(49);
     for method in methods() {
-        let spec = SampleSpec { method, fanout: 3, per_relation: false, edge_ids: true };
+        let spec = SampleSpec { method, fanout: 3, per_relation: false, edge_ids: true, edge_weights: false };
         let wrong =
             [&[3, 50][..], &[u32::MAX, 50, 3], &[5, 7, 5], &[9, 5, 5, 9, 5, 9], &[1, 1, 70, 90], &last_twice];
         for dst in wrong {
@@ -288,7 +314,13 @@ fn wrong_destinations_are_errors<D: Sample>(device: &D) {
 fn what_graph_or_variates_lack_is_an_error<D: Sample>(device: &D) {
     let bare = Pair::new(device, Arc::new(Graph::from_csr(vec![0, 1, 1], vec![1]).unwrap()));
     let full = Pair::new(device, graph_of_degrees(50, 1, |vertex| vertex % 9));
-    let spec = |method, per_relation| SampleSpec { method, fanout: 3, per_relation, edge_ids: true };
+    let spec = |method, per_relation| SampleSpec {
+        method,
+        fanout: 3,
+        per_relation,
+        edge_ids: true,
+        edge_weights: false,
+    };
     for method in [WEIGHTED, REPLACE_WEIGHTED] {
         check_error(&bare, &[0], &spec(method, false), &variates()[0]);
     }
@@ -314,7 +346,8 @@ fn what_graph_or_variates_lack_is_an_error<D: Sample>(device: &D) {
 fn too_many_edges_are_an_error<D: Sample>(device: &D) {
     let pair = Pair::new(device, graph_of_degrees(50, 1, |_| 3));
     for fanout in [1 << 32, usize::MAX - 1] {
-        let spec = |method| SampleSpec { method, fanout, per_relation: false, edge_ids: true };
+        let spec =
+            |method| SampleSpec { method, fanout, per_relation: false, edge_ids: true, edge_weights: false };
         let [found, expected] = errors(&pair, &[1, 2], &spec(REPLACE), &variates()[0]);
         assert!(matches!(expected, Error::TooLarge { .. }), "{expected}");
         assert!(matches!(found, Error::TooLarge { .. }), "{found}");
@@ -340,7 +373,13 @@ mod cuda {
             let on_device = device.load_graph(&Arc::new(graph)).unwrap();
             let dst = device.upload(&[1]).unwrap();
             for method in methods() {
-                let spec = SampleSpec { method, fanout: 2, per_relation: false, edge_ids: true };
+                let spec = SampleSpec {
+                    method,
+                    fanout: 2,
+                    per_relation: false,
+                    edge_ids: true,
+                    edge_weights: false,
+                };
                 let result =
                     device.sample_block(&on_device, Cuda::<f32>::view(&dst), &spec, &variates()[0], 0);
                 let is_reported = matches!(

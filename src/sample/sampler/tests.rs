@@ -12,6 +12,7 @@ fn config(method: Method, fanouts: &[usize]) -> SamplerConfig {
         kappa: Kappa::INDEPENDENT,
         seed: 3,
         edge_ids: true,
+        edge_weights: false,
     }
 }
 
@@ -107,10 +108,10 @@ fn degrees_are_those_of_the_whole_graph() {
     let graph = triangle(30);
     let sampler = Sampler::new(config(Method::NEIGHBOR, &[2])).unwrap();
     let plain = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
-    assert!(plain.blocks[0].symmetric_weights().is_none());
+    assert!(plain.blocks[0].symmetric_weights(&Cpu::new()).unwrap().is_none());
     let sampler = sampler.with_degrees_of(graph.clone());
     let batch = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
-    let (_, own) = batch.blocks[0].symmetric_weights().unwrap();
+    let (_, own) = batch.blocks[0].symmetric_weights(&Cpu::new()).unwrap().unwrap();
     assert_abs_diff_eq!(own[0], 1.0 / 21.0, epsilon = 1e-12);
 }
 

@@ -16,5 +16,6 @@ const METHODS: [Method; 4] = [
 ];
 
 fn sampler(method: Method, fanouts: &Fanouts, kappa: Kappa, seed: u64) -> SamplerConfig {
-    SamplerConfig { method, fanouts: fanouts.clone(), per_relation: false, kappa, seed, edge_ids: false }
+    let fanouts = fanouts.clone();
+    SamplerConfig { method, fanouts, kappa, seed, ..SamplerConfig::default() }
 }

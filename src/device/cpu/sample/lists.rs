@@ -30,6 +30,7 @@ pub(super) struct Lists {
     pub indices: Vec<u32>,
     pub edge_id: Vec<u64>,
     pub edge_type: Vec<u16>,
+    edge_weight: Vec<f32>,
     /// Kept edges of the group.
     group: Vec<u64>,
     /// Their sources.
@@ -42,6 +43,7 @@ impl Lists {
         self.indices.clear();
         self.edge_id.clear();
         self.edge_type.clear();
+        self.edge_weight.clear();
         self.n_src = dst.len();
         if self.src.len() < dst.len() {
             self.src.resize(dst.len(), 0);
@@ -113,6 +115,9 @@ impl Lists {
             self.append_sources(relabel);
             if let Some(edge_type) = graph.edge_type {
                 self.edge_type.extend(self.group.iter().map(|&edge| edge_type[edge as usize]));
+            }
+            if let Some(edge_weight) = graph.edge_weight.filter(|_| job.spec.edge_weights) {
+                self.edge_weight.extend(self.group.iter().map(|&edge| edge_weight[edge as usize]));
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ fn methods() -> Vec<(Method, bool)> {
 }
 
 fn spec(method: Method, fanout: usize) -> SampleSpec {
-    SampleSpec { method, fanout, per_relation: false, edge_ids: true }
+    SampleSpec { method, fanout, per_relation: false, edge_ids: true, edge_weights: false }
 }
 
 /// Independent variates.

@@ -179,7 +179,13 @@ mod tests {
     fn a_table_is_made_where_many_edges_are_looked_at_and_holds_their_variates() {
         let graph = Rmat::graph500(8, 10, 1).generate().unwrap();
         let n = graph.n_vertices() as u32;
-        let spec = SampleSpec { method: Method::Full, fanout: 2, per_relation: false, edge_ids: false };
+        let spec = SampleSpec {
+            method: Method::Full,
+            fanout: 2,
+            per_relation: false,
+            edge_ids: false,
+            edge_weights: false,
+        };
         let mut table = VariateTable::default();
         let all: Vec<u32> = (0..n).collect();
         for (batch, kappa, layer) in [(0, 1, 0), (1, 1, 0), (1, 1, 1), (2, 4, 1), (3, 4, 1)] {

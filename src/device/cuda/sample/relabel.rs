@@ -2,19 +2,20 @@
 
 use super::{CudaGraph, Kept, pointer_or_null};
 use crate::device::cuda::memory::{CudaBuffer, CudaView};
-use crate::device::cuda::{Cuda, ffi};
+use crate::device::cuda::{Cuda, dtype, ffi};
 use crate::device::{Scalar, Storage};
 use crate::error::{Error, Result};
 
 /// Sources and their positions.
-pub(super) struct Relabelled {
+pub(super) struct Relabelled<S: Scalar> {
     pub(super) src: CudaBuffer<u32>,
     pub(super) indices: CudaBuffer<u32>,
     pub(super) edge_type: Option<CudaBuffer<u16>>,
+    pub(super) edge_weight: Option<CudaBuffer<S>>,
 }
 
 impl<S: Scalar> Cuda<S> {
-    /// Destinations first, then new sources in order of first occurrence.
+    /// Destinations first, then new sources in order of first occurrence; the edges' relations and weights if wanted.
     ///
     /// Errors: more than `u32::MAX` destinations and edges together, as positions in the table are 32-bit, or the
     /// device fails.
@@ -24,7 +25,8 @@ impl<S: Scalar> Cuda<S> {
         dst: CudaView<'_, u32>,
         kept: &Kept<S>,
         with_edge_type: bool,
-    ) -> Result<Relabelled> {
+        with_edge_weight: bool,
+    ) -> Result<Relabelled<S>> {
         let (n_dst, n_edge) = (dst.len(), kept.n_edge);
         let n_ids = n_dst as u64 + n_edge as u64;
         if n_ids > u64::from(u32::MAX) {
@@ -33,6 +35,7 @@ impl<S: Scalar> Cuda<S> {
         }
         let indices = self.scratch::<u32>(n_edge)?;
         let edge_type = with_edge_type.then(|| self.scratch(n_edge)).transpose()?;
+        let edge_weight = with_edge_weight.then(|| self.scratch::<S>(n_edge)).transpose()?;
         let sources_of_edges = if kept.source.is_none() { Some(self.scratch::<u32>(n_edge)?) } else { None };
         let source = pointer_or_null(kept.source.as_ref().or(sources_of_edges.as_ref()));
         let rank = self.scratch::<u32>(n_edge + 1)?;
@@ -49,6 +52,7 @@ impl<S: Scalar> Cuda<S> {
             let code = unsafe {
                 ffi::cohop_relabel_find(
                     graph.for_kernels(),
+                    dtype::<S>(),
                     n_dst as u64,
                     dst.pointer(),
                     n_edge as u64,
@@ -59,6 +63,7 @@ impl<S: Scalar> Cuda<S> {
                     n_slots,
                     table.pointer(),
                     pointer_or_null(edge_type.as_ref()),
+                    pointer_or_null(edge_weight.as_ref()).cast(),
                     scratch.pointer().cast(),
                     total.pointer(),
                     self.status(),
@@ -86,6 +91,6 @@ impl<S: Scalar> Cuda<S> {
             )
         };
         self.check("relabel", code)?;
-        Ok(Relabelled { src, indices, edge_type })
+        Ok(Relabelled { src, indices, edge_type, edge_weight })
     }
 }
