@@ -171,11 +171,9 @@ fn elements_without_vertices_or_seeds_take_part() {
     let graph = Arc::new(graph());
     let lopsided = |v: u32| u16::from(v >= 4);
     let owners: Vec<u16> = (0..graph.n_vertices() as u32).map(lopsided).collect();
-    let tiny = Arc::new(Graph::from_edges(3, &[(0, 1), (1, 2), (2, 0)]).unwrap());
+    let tiny = Graph::from_edges(3, &[(0, 1), (1, 2), (2, 0)]).unwrap();
+    let tiny = Arc::new(tiny.with_edge_weights(vec![0.5, 1.0, 2.0]).unwrap());
     for method in METHODS {
-        if matches!(method, Method::Neighbor { weighted: true, .. }) {
-            continue;
-        }
         let config = config(method, Kappa::INDEPENDENT);
         for seeds in [&[0, 1, 2, 3][..], &[50], &[]] {
             check(&graph, Partition::from_owners(owners.clone(), 3).unwrap(), &config, seeds, 0);

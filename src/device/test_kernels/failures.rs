@@ -97,7 +97,7 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         named(gather_aggregate::BODIES, "gather_aggregate_of_hubs"),
         named(sparse::BODIES, "permutations_are_inverted"),
         named(sparse::BODIES, "spmm spmm_heads spmm_max spmm_max_backward transpose"),
-        named(sparse::BODIES, "inverse_degree sddmm_dot sddmm_add"),
+        named(sparse::BODIES, "inverse_degree inverse_weight_sum sddmm_dot sddmm_add"),
         named(attention::BODIES, "gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula"),
         named(attention::BODIES, "head_dot_is_its_formula hubs"),
         named(relation::BODIES, "both_orders_equal_the_sum_over_edges"),

@@ -93,6 +93,7 @@ struct HostBlock {
     edge_id: Option<Vec<u64>>,
     weight: Option<Vec<u64>>,
     edge_type: Option<Vec<u16>>,
+    edge_weight: Option<Vec<u64>>,
 }
 
 fn to_host<D: Sample>(device: &D, block: &SampledBlock<D>) -> HostBlock {
@@ -108,6 +109,7 @@ fn to_host<D: Sample>(device: &D, block: &SampledBlock<D>) -> HostBlock {
         edge_id: block.edge_id.as_ref().map(|edge_id| read(device, edge_id)),
         weight: block.weight.as_ref().map(|weight| bits(read(device, weight))),
         edge_type: block.edge_type.as_ref().map(|edge_type| read(device, edge_type)),
+        edge_weight: block.edge_weight.as_ref().map(|weight| bits(read(device, weight))),
     }
 }
 
@@ -147,7 +149,7 @@ impl<'a, D: Sample> Pair<'a, D> {
                     fanout,
                     per_relation: false,
                     edge_ids: fanout != 1,
-                    edge_weights: false,
+                    edge_weights: fanout != 5 && method.takes_edges(),
                 };
                 self.check(dst, &spec, &independent, layer);
                 if goes_with_dependence(method) {
@@ -244,7 +246,7 @@ fn layers<D: Sample>(device: &D) {
                 fanout: 4,
                 per_relation: false,
                 edge_ids: layer != 1,
-                edge_weights: false,
+                edge_weights: layer != 2 && method.takes_edges(),
             };
             pair.check(&dst, &spec, &variates()[0], layer);
             let block = pair.cpu.sample_block(&pair.graph, &dst, &spec, &variates()[0], layer).unwrap();
@@ -325,6 +327,9 @@ fn what_graph_or_variates_lack_is_an_error<D: Sample>(device: &D) {
         check_error(&bare, &[0], &spec(method, false), &variates()[0]);
     }
     check_error(&bare, &[0], &spec(NEIGHBOR, true), &variates()[0]);
+    let weights_of = |method| SampleSpec { edge_weights: true, ..spec(method, false) };
+    check_error(&bare, &[0], &weights_of(NEIGHBOR), &variates()[0]);
+    check_error(&full, &[0], &weights_of(WALK), &variates()[0]);
     for method in methods() {
         let goes_with_relations = matches!(method, Method::Full | NEIGHBOR);
         if !goes_with_relations {

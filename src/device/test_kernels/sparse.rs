@@ -12,7 +12,7 @@ use crate::error::Error;
 
 test_devices! {
     spmm spmm_heads spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree
-    permutations_are_inverted
+    inverse_weight_sum permutations_are_inverted
     sddmm_dot sddmm_add
     wide_rows giant_row rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
     wrong_lengths_are_errors
@@ -293,6 +293,31 @@ fn inverse_degree<D: Structure>(device: &D) {
             degree => 1.0 / degree,
         };
         Expected::from(a.indptr.windows(2).map(inverse).collect()).check(&out.read(), false);
+    });
+}
+
+fn inverse_weight_sum<D: Structure>(device: &D) {
+    for_cases((cases(), prop_oneof![Just(0.0), Just(1.0), 0.0..2.0]), |(case, offset)| {
+        let (a, mut random) = case.data();
+        // A third is 0, and so are all of some rows.
+        let weight: Vec<D::Scalar> = random.values(a.n_edge(), case.integers);
+        let weight: Vec<_> =
+            weight.into_iter().map(|w| D::Scalar::from_f64(w.widen_f64().max(0.0))).collect();
+        let (sparse, uploaded) = (Sparse::new(device, &a, None), Guarded::new(device, &weight));
+        let mut out = Guarded::poisoned(device, a.n_rows);
+        device.inverse_weight_sum(sparse.csr(), uploaded.view(), offset, out.view_mut()).unwrap();
+        let inverse = |pair: &[u32]| {
+            let mut sum = offset;
+            weight[pair[0] as usize..pair[1] as usize].iter().for_each(|w| sum += w.widen_f64());
+            if sum == 0.0 { 0.0 } else { 1.0 / sum }
+        };
+        Expected::from(a.indptr.windows(2).map(inverse).collect()).check(&out.read(), false);
+        let short = Guarded::new(device, &weight[..weight.len().saturating_sub(1)]);
+        if !weight.is_empty() {
+            let error =
+                device.inverse_weight_sum(sparse.csr(), short.view(), offset, out.view_mut()).unwrap_err();
+            assert!(matches!(error, Error::WrongLength { array: "weight", .. }), "{error}");
+        }
     });
 }
 

@@ -135,23 +135,34 @@ fn nothing_comes_of_nothing() {
 }
 
 #[test]
-fn edge_ids_and_types_are_given_as_asked() {
+fn edge_ids_types_and_weights_are_given_as_asked() {
     let graph = skewed(200, 10, 1);
     let dst: Vec<u32> = (0..50).collect();
     let untyped = Arc::new(Graph::from_csr(graph.indptr().to_vec(), graph.indices().to_vec()).unwrap());
     for method in [Method::Full, NEIGHBOR, LABOR_0, LABOR_STAR] {
         let cpu = Cpu::<f32>::new();
-        let block = cpu.sample_block(&graph, &dst, &spec(method, 4), &batch(0), 0).unwrap();
+        let with_weights = SampleSpec { edge_weights: true, ..spec(method, 4) };
+        let block = cpu.sample_block(&graph, &dst, &with_weights, &batch(0), 0).unwrap();
         let edge_id = block.edge_id.unwrap();
+        let weights: Vec<f32> = edge_id.iter().map(|&e| graph.edge_weight().unwrap()[e as usize]).collect();
+        assert!(weights.iter().any(|&w| w > 0.0));
+        assert_eq!(block.edge_weight.unwrap()[..], weights);
         let types: Vec<u16> = edge_id.iter().map(|&e| graph.edge_type().unwrap()[e as usize]).collect();
         assert_eq!(block.edge_type.unwrap()[..], types);
         let without = SampleSpec { edge_ids: false, ..spec(method, 4) };
+        let block = cpu.sample_block(&graph, &dst, &without, &batch(0), 0).unwrap();
+        assert!(block.edge_id.is_none() && block.edge_weight.is_none());
         let block = cpu.sample_block(&untyped, &dst, &without, &batch(0), 0).unwrap();
-        assert!(block.edge_id.is_none() && block.edge_type.is_none());
+        assert!(block.edge_id.is_none() && block.edge_type.is_none() && block.edge_weight.is_none());
+        let error = cpu.sample_block(&untyped, &dst, &with_weights, &batch(0), 0).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { argument: "edge_weights", .. }), "{error}");
         assert_eq!(block.weight.is_some(), method == LABOR_STAR);
     }
     let block = Cpu::<f32>::new().sample_block(&graph, &dst, &spec(WALK, 4), &batch(0), 0).unwrap();
     assert!(block.edge_id.is_none() && block.edge_type.is_none() && block.weight.is_some());
+    let of_walks = SampleSpec { edge_weights: true, ..spec(WALK, 4) };
+    let error = Cpu::<f32>::new().sample_block(&graph, &dst, &of_walks, &batch(0), 0).unwrap_err();
+    assert!(error.to_string().contains("random walks with edge weights"), "{error}");
 }
 
 fn error(graph: &Arc<Graph>, dst: &[u32], method: Method, fanout: usize, variates: &Variates) -> Error {

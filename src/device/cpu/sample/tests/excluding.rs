@@ -52,7 +52,7 @@ fn draws_of_vertices_give_the_block_of_the_graph_without_the_edges() {
                 if fanout == usize::MAX && matches!(method, Method::Neighbor { replace: true, .. }) {
                     continue;
                 }
-                let spec = spec(method, fanout);
+                let spec = SampleSpec { edge_weights: method.takes_edges(), ..spec(method, fanout) };
                 let mut block = Cpu::<f64>::new().sample_block(&without, &dst, &spec, &variates, 1).unwrap();
                 if let Some(edge_id) = &mut block.edge_id {
                     edge_id.iter_mut().for_each(|id| *id = numbers[*id as usize]);
@@ -60,6 +60,8 @@ fn draws_of_vertices_give_the_block_of_the_graph_without_the_edges() {
                 let found = excluding(&graph, &dst, &spec, &variates, &excluded);
                 let types = |block: &SampledBlock<Cpu<f64>>| block.edge_type.as_ref().map(|t| t.to_vec());
                 assert_eq!(types(&found), types(&block), "{method:?}, {fanout}");
+                let weights = |block: &SampledBlock<Cpu<f64>>| block.edge_weight.as_ref().map(|w| w.to_vec());
+                assert_eq!(weights(&found), weights(&block), "{method:?}, {fanout}");
                 assert_eq!(to_host(found), to_host(block), "{method:?}, {fanout}");
             }
         }
