@@ -10,7 +10,10 @@ use crate::batch::OneHot;
 use crate::block::Block;
 use crate::device::{Activation, Device};
 use crate::error::Result;
-use crate::tape::gradcheck::{Case, Report, Shape, check, random, random_block, random_typed_block};
+use crate::tape::gradcheck::{
+    Case, Report, Shape, check, random, random_block, random_typed_block, random_weighted_block,
+    random_weights,
+};
 use crate::tape::{Aggregate, AttentionOptions, Var};
 
 /// One case for every layer, in both orders of aggregation and transformation where there are two.
@@ -87,6 +90,36 @@ pub fn layers<D: Device<Scalar = f64>>() -> Vec<Case<D>> {
             name: "GIN, transformed first",
             run: |d, s, z| layer(d, s, z, |p| Ok(Box::new(Gin::new(d, p, 0, s.dim, 1, 2)?))),
         },
+        Case {
+            name: "GraphSAGE, weighted mean",
+            run: |d, s, z| weighted(d, s, z, |p| Ok(Box::new(GraphSage::new(d, p, 0, s.dim, s.dim + 1)?))),
+        },
+        Case {
+            name: "GraphSAGE, weighted sum, transformed first",
+            run: |d, s, z| {
+                weighted(d, s, z, |p| {
+                    Ok(Box::new(GraphSage::new(d, p, 0, s.dim, s.dim - 1)?.with_aggregator(Aggregator::Sum)))
+                })
+            },
+        },
+        Case {
+            name: "GCN, weighted, symmetric",
+            run: |d, s, z| {
+                weighted(d, s, z, |p| Ok(Box::new(Gcn::new(d, p, 0, s.dim, s.dim, Aggregate::Symmetric)?)))
+            },
+        },
+        Case {
+            name: "GCN, weighted mean",
+            run: |d, s, z| {
+                weighted(d, s, z, |p| Ok(Box::new(Gcn::new(d, p, 0, s.dim, s.dim, Aggregate::MeanWithSelf)?)))
+            },
+        },
+        Case {
+            name: "GIN, weighted",
+            run: |d, s, z| weighted(d, s, z, |p| Ok(Box::new(Gin::new(d, p, 0, s.dim, 4, 2)?))),
+        },
+        Case { name: "R-GCN, weighted", run: |d, s, z| rgcn_weighted(d, s, z, Some(s.dim)) },
+        Case { name: "R-GCN, weighted, one-hot", run: |d, s, z| rgcn_weighted(d, s, z, None) },
         Case { name: "R-GCN", run: |d, s, z| rgcn(d, s, z, 3, Decomposition::Full) },
         Case { name: "R-GCN, one relation", run: |d, s, z| rgcn(d, s, z, 1, Decomposition::Full) },
         Case { name: "R-GCN, bases", run: |d, s, z| rgcn(d, s, z, 4, Decomposition::Basis(2)) },
@@ -110,6 +143,25 @@ fn rgcn<D: Device<Scalar = f64>>(
     let shape = [s.dim, 2 * s.dim];
     check_layer(device, &block, Some(s.dim), seed, |p| {
         Ok(Box::new(Rgcn::new(device, p, 0, n_relations, shape, d, n_relations == 4)?))
+    })
+}
+
+fn rgcn_weighted<D: Device<Scalar = f64>>(
+    device: &D,
+    s: Shape,
+    seed: u64,
+    dim: Option<usize>,
+) -> Result<Report> {
+    let typed = random_typed_block(device, s, 3, seed)?;
+    let csr = typed.csr();
+    let (indptr, indices) = (device.download(csr.indptr)?, device.download(csr.indices)?);
+    let types = typed.edge_type().map(|types| device.download(types)).transpose()?.unwrap_or_default();
+    let block = Block::from_csr(device, s.n_src, &indptr, &indices)?
+        .with_edge_weights(device, device.upload(&random_weights(s.n_edge, seed))?)?
+        .with_edge_types(device.upload(&types)?)?;
+    check_layer(device, &Arc::new(block), dim, seed, |p| {
+        let shape = [dim.unwrap_or(s.n_src), 2];
+        Ok(Box::new(Rgcn::new(device, p, 0, 3, shape, Decomposition::Full, false)?))
     })
 }
 
@@ -171,6 +223,15 @@ fn layer<D: Device<Scalar = f64>>(
     make: impl Fn(&mut Parameters<D>) -> Result<Box<dyn Layer<D>>>,
 ) -> Result<Report> {
     check_layer(device, &random_block(device, shape, seed)?, Some(shape.dim), seed, make)
+}
+
+fn weighted<D: Device<Scalar = f64>>(
+    device: &D,
+    shape: Shape,
+    seed: u64,
+    make: impl Fn(&mut Parameters<D>) -> Result<Box<dyn Layer<D>>>,
+) -> Result<Report> {
+    check_layer(device, &random_weighted_block(device, shape, seed)?, Some(shape.dim), seed, make)
 }
 
 /// Checks a layer of your own over `block`, with respect to `dim` random features of each source and to all trainable

@@ -202,6 +202,32 @@ fn every_partition_and_sampler_gives_the_serial_gradient() {
     }
 }
 
+/// Edges that weigh differently: each element has the weights of its own vertices' in-edges, and asks for the sums of
+/// the others'.
+#[test]
+fn weighted_models_cooperate() {
+    let plain = dataset(7);
+    let weights: Vec<f32> = (0..plain.graph.n_edges()).map(|e| (e % 5) as f32 * 0.7).collect();
+    let graph = Arc::new(plain.graph.as_ref().clone().with_edge_weights(weights).unwrap());
+    let weighted = Arc::new(Dataset { graph, ..Dataset::clone(&plain) });
+    for kind in KINDS.into_iter().filter(|kind| kind.takes_edge_weights()) {
+        for method in [Method::NEIGHBOR, Method::LABOR_STAR, Method::Full] {
+            let mut config = config(kind);
+            config.sampler.method = method;
+            let unweighted = alone::<f64>(&weighted, &config, 1);
+            config.model.weighted = true;
+            let start = alone::<f64>(&weighted, &config, 0);
+            let serial = alone::<f64>(&weighted, &config, 1);
+            let what = format!("{kind:?} {method:?}");
+            assert!((serial.losses[0] - unweighted.losses[0]).abs() > 1e-4, "{what}: weights are not used");
+            let cooperative = together::<f64>(&weighted, &config, COOPERATIVE, 3, 1);
+            assert_same_parameters(&what, &serial, &cooperative, &start, 1e-10);
+            assert_eq!(serial.val_acc, cooperative.val_acc, "{what}");
+            together::<f64>(&weighted, &config, INDEPENDENT, 2, 1);
+        }
+    }
+}
+
 /// Without features, embeddings are learned: their gradients are rows that several elements have.
 #[test]
 fn embeddings_and_sparse_features_cooperate() {

@@ -10,6 +10,7 @@ mod common;
 mod cooperation;
 mod cuda;
 mod documentation;
+mod edge_weights;
 mod embedding;
 mod examples;
 mod golden_kernels;

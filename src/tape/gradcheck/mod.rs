@@ -212,6 +212,31 @@ pub fn random_block<D: Device<Scalar = f64>>(device: &D, shape: Shape, seed: u64
     Ok(Arc::new(block.with_degrees(device, |v| 2 * in_block(v) + u64::from(v % 3))?))
 }
 
+/// A [`random_block`] with edge weights, of which a fifth are 0, and sums of weights in a larger graph. Panics as
+/// [`random_block`] does.
+///
+/// Errors: those of [`random_block`].
+pub fn random_weighted_block<D: Device<Scalar = f64>>(
+    device: &D,
+    shape: Shape,
+    seed: u64,
+) -> Result<Arc<Block<D>>> {
+    let block = random_block(device, shape, seed)?;
+    let csr = block.csr();
+    let (indptr, indices) = (device.download(csr.indptr)?, device.download(csr.indices)?);
+    let weights = device.upload(&random_weights(shape.n_edge, seed))?;
+    let weighted =
+        Block::from_csr(device, shape.n_src, &indptr, &indices)?.with_edge_weights(device, weights)?;
+    let in_degree = |v: u32| u64::from(v % 5) + 1;
+    Ok(Arc::new(weighted.with_weighted_degrees(device, in_degree, |v| f64::from(v % 3) * 0.7)?))
+}
+
+/// Weights in 0..2, of which a fifth are 0.
+pub(crate) fn random_weights(n_edge: usize, seed: u64) -> Vec<f64> {
+    let weight = |e| (2.5 * rng::uniform(seed, 7, e) - 0.5).max(0.0);
+    (0..n_edge as u64).map(weight).collect()
+}
+
 /// A random block of the given shape whose edges have relations below `n_relations`, of which relation 1 (if there is
 /// one) has no edges. Panics as [`random_block`] does, and for edges if `n_relations` is 0.
 ///
