@@ -250,7 +250,7 @@ impl Graph {
 
 /// The sum of a row's weights, in their order.
 fn sum(weights: &[f32]) -> f64 {
-    weights.iter().map(|&w| f64::from(w)).sum()
+    weights.iter().fold(0.0, |sum, &w| sum + f64::from(w))
 }
 
 fn check_vertex_count(n_vertices: u64) -> Result<()> {

@@ -7,3 +7,4 @@ mod bench;
 mod command_line;
 mod runs;
 mod study;
+mod weights;
