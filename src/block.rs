@@ -333,8 +333,8 @@ impl<D: Device> Block<D> {
     }
 
     /// The factors of GCN's symmetric normalisation with self-loops (Kipf & Welling 2017), and the destination's own
-    /// factor `1 / (D_t + 1)`, where `D` is the sum of the weights of a vertex's in-edges in the whole graph, or without
-    /// weights their number.
+    /// factor `1 / (D_t + 1)`, where `D` is the sum of the weights of a vertex's in-edges in the whole graph, or
+    /// without weights their number.
     ///
     /// An edge of weight `w` has `w / √((D_s + 1)(D_t + 1))`, times `d / k` where the block holds only `k` of the
     /// destination's `d` edges: its expectation under sampling is the sum over all of them. `None` unless

@@ -10,8 +10,8 @@ use crate::tape::{Aggregate, Var};
 
 /// `h_t = MLP((1 + ε) x_t + Σ_s x_s)` with a trainable ε; the MLP is linear, batch norm, ReLU, linear.
 ///
-/// The sum is over the block's in-edges, weighted by their weights if the block has these. Over a sampled block it is the sum of what was sampled, as in SALIENT, so
-/// evaluate such a model with the fanouts that it was trained with.
+/// The sum is over the block's in-edges, weighted by their weights if the block has these. Over a sampled block it is
+/// the sum of what was sampled, as in SALIENT, so evaluate such a model with the fanouts that it was trained with.
 #[derive(Debug)]
 pub struct Gin {
     epsilon: ParameterId,

@@ -37,7 +37,8 @@ pub struct SamplerConfig {
 }
 
 impl Default for SamplerConfig {
-    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge ids and weights.
+    /// Two layers of ten neighbours without replacement; independent minibatches of seed 0, without edge ids and
+    /// weights.
     fn default() -> Self {
         SamplerConfig {
             method: Method::default(),

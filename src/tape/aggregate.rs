@@ -11,8 +11,8 @@ use crate::tensor::Tensor;
 /// How a destination combines its in-edges' messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregate {
-    /// `Σ w x_s` with the block's [edge weights](Block::edge_weight) `w`, 1 if it has none. Over a sampled block this is
-    /// the sum of what was sampled.
+    /// `Σ w x_s` with the block's [edge weights](Block::edge_weight) `w`, 1 if it has none. Over a sampled block this
+    /// is the sum of what was sampled.
     Sum,
     /// The mean, weighted by the block's edge weights and estimator weights if it has any ([`Block::mean_weights`]); 0
     /// without edges, or if all their weights are 0.

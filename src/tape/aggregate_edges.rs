@@ -11,8 +11,8 @@ use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
     /// Aggregates rows of edges, `x: [n_edge, dim]`, over the in-edges of each destination: `[n_dst, dim]`, 0 without
-    /// edges. Both are weighted by the block's edge weights, and [`Aggregate::Mean`] by its estimator weights, if it has
-    /// any.
+    /// edges. Both are weighted by the block's edge weights, and [`Aggregate::Mean`] by its estimator weights, if it
+    /// has any.
     ///
     /// Errors: `x` does not have one row per edge, or `aggregate` is neither [`Aggregate::Sum`] nor
     /// [`Aggregate::Mean`].

@@ -17,8 +17,8 @@ impl<D: Device> Tape<D> {
     /// over the destination's in-edges of this relation (0 without any). `x: [n_src, k]`,
     /// `weight: [n_relations · k, n]` (one matrix below the other), `root: [k, n]`, `bias: [1, n]`, out: `[n_dst, n]`.
     ///
-    /// Over a block with estimator or edge weights, each relation's mean is weighted by them. Messages are never stored; sums
-    /// or products come first, whichever is cheaper.
+    /// Over a block with estimator or edge weights, each relation's mean is weighted by them. Messages are never
+    /// stored; sums or products come first, whichever is cheaper.
     ///
     /// Errors: a block without edge types or with one at or above `n_relations`; shapes that do not fit.
     pub fn relation_aggregate(

@@ -90,8 +90,8 @@ pub(crate) struct ModelArgs {
     /// Relations' weights are block-diagonal with so many blocks
     #[arg(long, value_name = "K", value_parser = number::between(1, MAX_WIDTH as u64))]
     pub blocks: Option<usize>,
-    /// Weight sums and means over neighbours by the edges' weights in the graph, which must have some; not for attention
-    /// models, and not with --sampler weighted or walk
+    /// Weight sums and means over neighbours by the edges' weights in the graph, which must have some; not for
+    /// attention models, and not with --sampler weighted or walk
     #[arg(long)]
     pub weighted: bool,
     /// Whether a graph with relations gets an inverse one for each
