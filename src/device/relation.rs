@@ -136,8 +136,8 @@ pub trait Relation: Storage {
     /// Groups the edges of a block `a` (rows: destinations) by relation; `edge_type: [n_edge]`.
     ///
     /// An edge's factor is one over the number of edges of its group or, with weights that are not negative
-    /// (`weight: [n_edge]`), its weight over the sum of its group's, and 0 if that is 0. Counting sorts, O(n_edge + n_rows + n_cols + n_relations). `a.edge` must
-    /// be absent.
+    /// (`weight: [n_edge]`), its weight over the sum of its group's, and 0 if that is 0. Counting sorts,
+    /// O(n_edge + n_rows + n_cols + n_relations). `a.edge` must be absent.
     ///
     /// Errors: `a.edge` is present, `edge_type` or `weight` does not have one element per edge, a relation is not below
     /// `n_relations` ([`IndexOutOfRange`](crate::Error::IndexOutOfRange)), or the device fails.
