@@ -19,7 +19,7 @@ fn write_data(folder: &Path) {
         .map(|(s, t)| if label(s) == label(t) { 2.0 } else { 0.0 })
         .collect();
     let graph = Arc::new(plain.graph.as_ref().clone().with_edge_weights(weights).unwrap());
-    Dataset { graph, ..plain }.write(&folder.join("data")).unwrap();
+    Dataset { graph, ..plain }.write(folder.join("data")).unwrap();
 }
 
 #[test]
@@ -60,6 +60,8 @@ fn weighted_models_use_the_weights_of_edges() {
     assert_eq!(report["test_acc"].as_f64(), Some(weighted));
     let resumed = json_lines(&run("train --data data --resume --checkpoint run --epochs 16 --json"));
     assert_eq!(resumed[0]["epoch"], 15);
+    run("train --data data --epochs 1 --hidden 4 --checkpoint plain");
+    fails(&run("train --data data --epochs 2 --checkpoint plain --resume --weighted"), 2, "--weighted");
 
     for (arguments, status, message) in [
         ("--model gat", 2, "--weighted is given with --model gat"),
