@@ -108,7 +108,7 @@ fn run<D: Device>(
     let loss = tape.log_softmax_nll(scores, labels, 1.0 / n_seeds as f64).unwrap();
     let gradients = tape.backward(loss).unwrap();
     for (id, _) in model.parameters.iter().filter(|(_, p)| p.trainable) {
-        all.push(gradients.of_parameter(id).map(|gradient| values(gradient)).unwrap_or_default());
+        all.push(gradients.of_parameter(id).map(&values).unwrap_or_default());
     }
     assert!(all.len() > 4 && all[0].len() == 3 * n_seeds);
     all
@@ -412,7 +412,9 @@ fn a_checkpoint_keeps_the_setting() {
         config.model.weighted = true;
         let cpu = Cpu::<f32>::new;
         let run = |trainer: &mut Trainer<Cpu<f32>>, epochs| {
-            (0..epochs).for_each(|_| drop(trainer.run_epoch(&mut ()).unwrap()));
+            for _ in 0..epochs {
+                trainer.run_epoch(&mut ()).unwrap();
+            }
             let cpu = trainer.device();
             trainer.model.parameters.iter().map(|(_, p)| p.value.to_vec(cpu).unwrap()).collect::<Vec<_>>()
         };
