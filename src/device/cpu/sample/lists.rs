@@ -30,7 +30,7 @@ pub(super) struct Lists {
     pub indices: Vec<u32>,
     pub edge_id: Vec<u64>,
     pub edge_type: Vec<u16>,
-    edge_weight: Vec<f32>,
+    pub edge_weight: Vec<f32>,
     /// Kept edges of the group.
     group: Vec<u64>,
     /// Their sources.
