@@ -6,11 +6,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::device::on_device;
-use super::{Global, output};
-use cohop::Result;
+use super::{Global, WRONG_USAGE, output};
 use cohop::device::Device;
-use cohop::nn;
-use cohop::tape;
+use cohop::{Result, nn, tape};
 
 /// Compare every operation's and layer's gradient with central differences in f64
 ///
@@ -37,6 +35,14 @@ pub(super) fn run(global: &Global, args: &GradcheckArgs) -> Result<ExitCode> {
 
 fn run_on<D: Device<Scalar = f64>>(device: D, global: &Global, args: &GradcheckArgs) -> Result<ExitCode> {
     let filter = args.filter.as_deref().unwrap_or_default().to_lowercase();
+    let matches = |name: &str| name.to_lowercase().contains(&filter);
+    let cases = || tape::gradcheck::operations::<D>().into_iter().chain(nn::gradcheck::layers());
+    if !cases().any(|case| matches(case.name)) {
+        let names: Vec<&str> = cases().map(|case| case.name).collect();
+        let names = names.join("\n  ");
+        eprintln!("cohop: no operation or layer has {filter:?} in its name; there are\n  {names}");
+        return Ok(ExitCode::from(WRONG_USAGE));
+    }
     let mut all_passed = true;
     if !global.json {
         output::line(format_args!(
@@ -44,10 +50,7 @@ fn run_on<D: Device<Scalar = f64>>(device: D, global: &Global, args: &GradcheckA
             "operation or layer", "derivatives", "relative error"
         ))?;
     }
-    for case in tape::gradcheck::operations::<D>().into_iter().chain(nn::gradcheck::layers()) {
-        if !case.name.to_lowercase().contains(&filter) {
-            continue;
-        }
+    for case in cases().filter(|case| matches(case.name)) {
         let report = case.run_all(&device, global.seed)?;
         let row = Row {
             name: case.name,

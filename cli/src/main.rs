@@ -7,6 +7,7 @@
 mod bench;
 mod data;
 mod device;
+mod environment;
 mod generate;
 mod given;
 mod gradcheck;
@@ -135,6 +136,7 @@ fn main() -> ExitCode {
         Err(text) => return show(&text),
     };
     start_logging(&cli.global);
+    environment::warn_of_unknown();
     if let Err(error) = cohop::data::explain_truncated_files() {
         log::debug!("no handler of SIGBUS: {error}");
     }

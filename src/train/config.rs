@@ -139,7 +139,11 @@ impl TrainConfig {
     /// The built-in model; takes numbers that were left open from the data set.
     pub(super) fn built_in_model<D: Device>(&mut self, device: &D, dataset: &Dataset) -> Result<Stack<D>> {
         let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
-        fill(&mut self.model.n_features, dataset.features.dim().max(one_hot), "n_features")?;
+        if !dataset.features.is_none() && dataset.features.dim() == 0 {
+            let expected = "at least one column; without a feature matrix, vertices have one-hot ids";
+            return Err(Error::invalid("the number of feature columns", 0, expected));
+        }
+        fill(&mut self.model.n_features, dataset.features.dim().max(one_hot), "n_features", "vertices")?;
         let n_relations = dataset.graph.n_relations();
         if self.model.n_relations == 0 {
             self.model.n_relations = n_relations;
@@ -148,7 +152,7 @@ impl TrainConfig {
             let expected = format!("the {n_relations} of the graph");
             return Err(Error::invalid("n_relations", self.model.n_relations, expected));
         }
-        fill(&mut self.model.n_classes, dataset.n_classes, "n_classes")?;
+        fill(&mut self.model.n_classes, dataset.n_classes, "n_classes", "labels")?;
         self.check(dataset, self.model.n_layers, self.model.n_classes)?;
         Stack::new(device, &self.model, self.seed)
     }
@@ -280,10 +284,10 @@ fn one() -> u64 {
 }
 
 /// Takes a number that was left open from the data set; a given number must agree with the data set.
-fn fill(value: &mut usize, from_data: usize, name: &'static str) -> Result<()> {
+/// Sets a number of the model that was left open (0) to that of the data set, where it comes from what may be `missing`.
+fn fill(value: &mut usize, from_data: usize, name: &'static str, missing: &str) -> Result<()> {
     if from_data == 0 {
-        let what = if name == "n_classes" { "labels" } else { "vertices" };
-        return Err(Error::invalid(name, 0, format!("at least 1: the data set has no {what}")));
+        return Err(Error::invalid(name, 0, format!("at least 1: the data set has no {missing}")));
     }
     if *value == 0 {
         *value = from_data;

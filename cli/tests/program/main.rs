@@ -6,5 +6,6 @@
 mod bench;
 mod command_line;
 mod runs;
+mod data;
 mod study;
 mod weights;

@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::parallel::for_elements;
+use self::vectors::Vectors;
 use crate::device::{Element, Scalar, Storage};
 use crate::error::{Result, check_length};
 
@@ -72,6 +73,8 @@ struct Shared {
 impl<S: Scalar> Cpu<S> {
     /// A CPU device with a memory pool of its own.
     pub fn new() -> Self {
+        // Says at the start what is wrong with the environment, and not in the middle of the work.
+        Vectors::get();
         Cpu { shared: Arc::default(), scalar: PhantomData }
     }
 

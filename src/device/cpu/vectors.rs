@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use crate::error::Plain;
+
 /// The vectors that a kernel is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::device::cpu) enum Vectors {
@@ -21,23 +23,26 @@ impl Vectors {
     #[inline]
     pub(in crate::device::cpu) fn get() -> Vectors {
         static VECTORS: OnceLock<Vectors> = OnceLock::new();
-        *VECTORS.get_or_init(|| Vectors::named(std::env::var("COHOP_VECTORS").ok().as_deref()))
+        *VECTORS.get_or_init(|| {
+            let name = std::env::var_os("COHOP_VECTORS").map(|name| name.to_string_lossy().into_owned());
+            Vectors::named(name.as_deref())
+        })
     }
 
     fn named(name: Option<&str>) -> Vectors {
         let widest = Vectors::widest();
-        match name {
-            Some("portable") => Vectors::Portable,
+        let problem = match name {
+            None => return widest,
+            Some("portable") => return Vectors::Portable,
             #[cfg(target_arch = "x86_64")]
-            Some("avx2") if widest == Vectors::Avx512 => Vectors::Avx2,
-            Some("avx2") | None => widest,
-            Some(other) => {
-                log::warn!(
-                    "COHOP_VECTORS is {other}: expected portable, or on x86-64 avx2; using the widest"
-                );
-                widest
-            }
-        }
+            Some("avx2") if widest != Vectors::Portable => return Vectors::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Some("avx512") if widest == Vectors::Avx512 => return Vectors::Avx512,
+            Some("avx2" | "avx512") => "which this machine does not have",
+            Some(_) => "expected portable, avx2 or avx512",
+        };
+        log::warn!("COHOP_VECTORS is {}: {problem}; using the widest", Plain(name.unwrap_or_default()));
+        widest
     }
 
     /// Which of the functions of [`vectorized`] this machine can run.
