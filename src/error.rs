@@ -7,6 +7,8 @@ use std::any::Any;
 use std::fmt::{self, Display, Write};
 use std::path::PathBuf;
 
+use rayon::prelude::*;
+
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -316,6 +318,36 @@ pub(crate) fn try_capacity<T>(what: &'static str, len: usize, asked: impl Displa
     Ok(list)
 }
 
+/// Appends items to a list; `what` and `asked` as for [`try_capacity`].
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_extend<T>(
+    list: &mut Vec<T>,
+    what: &'static str,
+    items: impl ExactSizeIterator<Item = T>,
+    asked: impl Display,
+) -> Result<()> {
+    try_reserve(list, what, items.len(), asked)?;
+    list.extend(items);
+    Ok(())
+}
+
+/// Makes room for `n` more elements in a list that grows; `what` and `asked` as for [`try_capacity`].
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_reserve<T>(
+    list: &mut Vec<T>,
+    what: &'static str,
+    n: usize,
+    asked: impl Display,
+) -> Result<()> {
+    let len = list.len() as u64;
+    list.try_reserve(n).map_err(|_| {
+        let bytes = len.saturating_add(n as u64).saturating_mul(size_of::<T>() as u64);
+        Error::OutOfMemory { what, bytes, asked: asked.to_string() }
+    })
+}
+
 /// A list of `len` equal elements; `what` and `asked` as for [`try_capacity`].
 ///
 /// Errors: [`Error::OutOfMemory`].
@@ -327,6 +359,32 @@ pub(crate) fn try_filled<T: Clone>(
 ) -> Result<Vec<T>> {
     let mut list = try_capacity(what, len, asked)?;
     list.resize(len, value);
+    Ok(list)
+}
+
+/// A list of the items of an iterator that knows how many there are; `what` and `asked` as for [`try_capacity`].
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_collect<T>(
+    what: &'static str,
+    items: impl ExactSizeIterator<Item = T>,
+    asked: impl Display,
+) -> Result<Vec<T>> {
+    let mut list = try_capacity(what, items.len(), asked)?;
+    list.extend(items);
+    Ok(list)
+}
+
+/// [`try_collect`] by several threads.
+///
+/// Errors: [`Error::OutOfMemory`].
+pub(crate) fn try_collect_parallel<T: Send>(
+    what: &'static str,
+    items: impl IndexedParallelIterator<Item = T>,
+    asked: impl Display,
+) -> Result<Vec<T>> {
+    let mut list = try_capacity(what, items.len(), asked)?;
+    items.collect_into_vec(&mut list);
     Ok(list)
 }
 
@@ -409,6 +467,8 @@ mod tests {
             assert_eq!(error.to_string(), expected);
         }
         assert_eq!(try_filled("the list", 1, 3, "").unwrap(), [1; 3]);
+        assert_eq!(try_collect("the list", 1..4, "").unwrap(), [1, 2, 3]);
+        assert_eq!(try_collect_parallel("the list", (1..4usize).into_par_iter(), "").unwrap(), [1, 2, 3]);
         assert_eq!(try_zeroed::<f32>("the list", 3, "").unwrap(), [0.0; 3]);
         assert_eq!(Bytes(3 << 29).to_string(), "1.5 GiB");
     }

@@ -44,7 +44,7 @@
 //! use cohop::prelude::*;
 //! use cohop::train::{TrainConfig, Trainer};
 //! # fn main() -> cohop::Result<()> {
-//! let graph = Graph::from_edges(6, &[(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])?.symmetrize();
+//! let graph = Graph::from_edges(6, &[(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])?.symmetrize()?;
 //! let features = Features::dense(vec![1., 0., 1., 0., 0., 1., 0., 1., 1., 1., 0., 0.], 6, 2)?;
 //! let split = Split { train: vec![0, 3], val: vec![1, 4], test: vec![2, 5] };
 //! let dataset = Arc::new(Dataset::new("triangles", graph, features, vec![0, 0, 0, 1, 1, 1], 2, split)?);

@@ -65,7 +65,7 @@ impl<D: Device> Tensor<D> {
     ///
     /// Errors: `host` does not have `rows * cols` elements, or the device is out of memory.
     pub fn from_slice(device: &D, rows: usize, cols: usize, host: &[D::Scalar]) -> Result<Self> {
-        check_length("tensor values", host.len(), rows * cols)?;
+        check_length("tensor values", host.len(), rows.saturating_mul(cols))?;
         Ok(Tensor { buffer: Arc::new(device.upload(host)?), rows, cols })
     }
 
@@ -73,7 +73,7 @@ impl<D: Device> Tensor<D> {
     ///
     /// Errors: `buffer` does not have `rows * cols` elements.
     pub fn from_buffer(buffer: D::Buffer<D::Scalar>, rows: usize, cols: usize) -> Result<Self> {
-        check_length("tensor values", D::len(&buffer), rows * cols)?;
+        check_length("tensor values", D::len(&buffer), rows.saturating_mul(cols))?;
         Ok(Tensor { buffer: Arc::new(buffer), rows, cols })
     }
 

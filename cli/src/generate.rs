@@ -67,7 +67,7 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
     })?;
     bar.finish_and_clear();
     // Trusted: just written.
-    let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary();
+    let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary()?;
     if global.json {
         output::json(&summary)?
     } else {

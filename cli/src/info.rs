@@ -17,7 +17,7 @@ pub(super) struct InfoArgs {
 }
 
 pub(super) fn run(global: &Global, args: &InfoArgs) -> Result<ExitCode> {
-    let summary = args.data.load()?.summary();
+    let summary = args.data.load()?.summary()?;
     if global.json {
         output::json(&summary)?
     } else {

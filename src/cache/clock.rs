@@ -4,6 +4,7 @@
 //! reinsertion that later papers call CLOCK loads rows with a clear bit.)
 
 use super::replacement::{Evicted, Replace};
+use crate::error::{Result, try_filled};
 
 /// The slots in a ring. From the hand on, they are in order of insertion.
 #[derive(Clone)]
@@ -13,8 +14,9 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(n_slots: u32) -> Self {
-        Clock { referenced: vec![false; n_slots as usize], hand: 0 }
+    pub(super) fn new(n_slots: u32) -> Result<Self> {
+        let asked = format_args!("{n_slots} slots");
+        Ok(Clock { referenced: try_filled("a cache's bits", false, n_slots as usize, asked)?, hand: 0 })
     }
 
     /// The slot under the hand, which moves on.

@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::index::{Index, NONE};
 use super::policy::Policy;
 use super::replacement::{Evicted, Replace, Replacement};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_filled};
 
 /// The outcome of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Directory {
     ///
     /// With 0 rows every access misses and nothing is kept. There are no more slots than vertices.
     ///
-    /// Errors: more than 2^30 slots, or more than 2^32 - 1 vertices.
+    /// Errors: more than 2^30 slots, more than 2^32 - 1 vertices, or no memory.
     pub fn new(policy: Policy, capacity: usize, n_vertices: Option<usize>) -> Result<Self> {
         let n_ids = n_vertices.unwrap_or(NONE as usize);
         if n_ids > NONE as usize {
@@ -64,13 +64,13 @@ impl Directory {
                 limit: MAX_SLOTS as u64,
             });
         }
-        let replacement = Replacement::new(policy, n_slots as u32);
+        let replacement = Replacement::new(policy, n_slots as u32)?;
         let n_nodes = n_slots + replacement.n_ghosts() as usize;
         Ok(Directory {
             policy,
             replacement,
-            index: Index::new(n_ids, n_nodes),
-            ids: vec![NONE; n_nodes],
+            index: Index::new(n_ids, n_nodes)?,
+            ids: try_filled("a cache's ids", NONE, n_nodes, format_args!("{n_slots} slots"))?,
             n_slots: n_slots as u32,
             n_used: 0,
             n_ids,

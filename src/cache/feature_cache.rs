@@ -10,7 +10,7 @@ use super::policy::Policy;
 use crate::data::Dense;
 use crate::device::cpu::{RowCopy, copy_rows, widen_row};
 use crate::device::{Cpu, FeatureElement, MatrixMut, Scalar, check_matrix_mut, check_same_shape};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_filled, try_zeroed};
 
 /// A cache of rows of a feature matrix, which may be mapped from a file: `[n_slots, dim]`, in the stored type.
 ///
@@ -40,21 +40,14 @@ impl<E: FeatureElement> FeatureCache<E> {
     pub fn new(policy: Policy, capacity: usize, table: Dense<E>) -> Result<Self> {
         let directory = Directory::new(policy, capacity, Some(table.n_rows()))?;
         let (n_slots, dim) = (directory.n_slots(), table.dim());
-        let rows = n_slots.checked_mul(dim).and_then(|n| bytemuck::allocation::try_zeroed_vec(n).ok());
-        let Some(rows) = rows else {
-            let row_bytes = dim.saturating_mul(size_of::<E>());
-            return Err(Error::invalid(
-                "cache capacity",
-                format!("{n_slots} rows"),
-                format!("as many rows of {row_bytes} bytes as fit into memory"),
-            ));
-        };
+        let asked = format_args!("{n_slots} rows of {dim} columns");
+        let rows = try_zeroed("the feature cache", n_slots.saturating_mul(dim), asked)?;
         let row_bytes = (dim * size_of::<E>()).max(1);
         Ok(FeatureCache {
             table,
             directory,
             rows,
-            awaited: vec![false; n_slots],
+            awaited: try_filled("a mark for each cached row", false, n_slots, asked)?,
             rows_per_chunk: (CHUNK_BYTES * rayon::current_num_threads() / row_bytes).max(1),
             plan: GatherPlan::default(),
             chunk: Chunk::default(),

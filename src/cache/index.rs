@@ -1,5 +1,7 @@
 //! A map from ids to nodes: slots and ghosts.
 
+use crate::error::{Result, try_filled};
+
 /// No id, and no node.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -17,8 +19,14 @@ const MAX_ARRAY: usize = 1 << 28;
 
 impl Index {
     /// An empty map for ids below `limit`, at most `n_nodes` of them at once.
-    pub(super) fn new(limit: usize, n_nodes: usize) -> Self {
-        if limit <= MAX_ARRAY { Index::Array(vec![NONE; limit]) } else { Index::Table(Table::new(n_nodes)) }
+    ///
+    /// Errors: there is no memory for it.
+    pub(super) fn new(limit: usize, n_nodes: usize) -> Result<Self> {
+        if limit > MAX_ARRAY {
+            return Ok(Index::Table(Table::new(n_nodes)?));
+        }
+        let asked = format_args!("ids are below {limit}");
+        Ok(Index::Array(try_filled("a cache's index", NONE, limit, asked)?))
     }
 
     #[inline]
@@ -73,8 +81,9 @@ fn hash(id: u32) -> usize {
 }
 
 impl Table {
-    fn new(n_nodes: usize) -> Self {
-        Table { entries: vec![EMPTY; (2 * n_nodes).next_power_of_two()] }
+    fn new(n_nodes: usize) -> Result<Self> {
+        let (places, asked) = ((2 * n_nodes).next_power_of_two(), format_args!("{n_nodes} slots"));
+        Ok(Table { entries: try_filled("a cache's index", EMPTY, places, asked)? })
     }
 
     fn mask(&self) -> usize {
@@ -143,7 +152,7 @@ mod tests {
             n_nodes in 0..9usize,
             operations in proptest::collection::vec((0..40u32, any::<bool>()), 0..300),
         ) {
-            let (mut index, mut map) = (Index::Table(Table::new(n_nodes)), HashMap::new());
+            let (mut index, mut map) = (Index::Table(Table::new(n_nodes).unwrap()), HashMap::new());
             for (step, (id, set)) in operations.into_iter().enumerate() {
                 if !set {
                     index.remove(id);

@@ -2,6 +2,7 @@
 
 use super::queues::Queues;
 use super::replacement::{Evicted, Replace};
+use crate::error::Result;
 
 /// Slots in order of last use.
 #[derive(Clone)]
@@ -10,8 +11,8 @@ pub(super) struct Lru {
 }
 
 impl Lru {
-    pub(super) fn new(n_slots: u32) -> Self {
-        Lru { queue: Queues::new(n_slots, 1) }
+    pub(super) fn new(n_slots: u32) -> Result<Self> {
+        Ok(Lru { queue: Queues::new(n_slots, 1)? })
     }
 }
 

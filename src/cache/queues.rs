@@ -1,5 +1,7 @@
 //! Queues of slots in order of insertion.
 
+use crate::error::{Result, try_collect};
+
 /// Queues over the nodes `0..n_nodes`, each of which is in at most one; linked both ways, so that a node can leave from
 /// the middle. Each operation is O(1).
 #[derive(Clone)]
@@ -17,9 +19,12 @@ struct Link {
 
 impl Queues {
     /// Empty queues. `n_nodes + n_queues` must fit a `u32`.
-    pub(super) fn new(n_nodes: u32, n_queues: u32) -> Self {
-        let links = (0..n_nodes + n_queues).map(|i| Link { newer: i, older: i }).collect();
-        Queues { links, n_nodes }
+    ///
+    /// Errors: there is no memory for them.
+    pub(super) fn new(n_nodes: u32, n_queues: u32) -> Result<Self> {
+        let links = (0..n_nodes + n_queues).map(|i| Link { newer: i, older: i });
+        let links = try_collect("a cache's queues", links, format_args!("{n_nodes} slots"))?;
+        Ok(Queues { links, n_nodes })
     }
 
     /// Empties all queues.

@@ -5,6 +5,7 @@ use super::lru::Lru;
 use super::policy::Policy;
 use super::s3_fifo::S3Fifo;
 use super::sieve::Sieve;
+use crate::error::Result;
 
 /// A slot that was evicted.
 pub(super) struct Evicted {
@@ -37,13 +38,14 @@ pub(super) enum Replacement {
 }
 
 impl Replacement {
-    pub(super) fn new(policy: Policy, n_slots: u32) -> Self {
-        match policy {
-            Policy::Lru => Replacement::Lru(Lru::new(n_slots)),
-            Policy::Clock => Replacement::Clock(Clock::new(n_slots)),
-            Policy::Sieve => Replacement::Sieve(Sieve::new(n_slots)),
-            Policy::S3Fifo => Replacement::S3Fifo(S3Fifo::new(n_slots)),
-        }
+    /// Errors: there is no memory for `n_slots` slots.
+    pub(super) fn new(policy: Policy, n_slots: u32) -> Result<Self> {
+        Ok(match policy {
+            Policy::Lru => Replacement::Lru(Lru::new(n_slots)?),
+            Policy::Clock => Replacement::Clock(Clock::new(n_slots)?),
+            Policy::Sieve => Replacement::Sieve(Sieve::new(n_slots)?),
+            Policy::S3Fifo => Replacement::S3Fifo(S3Fifo::new(n_slots)?),
+        })
     }
 
     /// Number of ghosts: the nodes that follow the slots.

@@ -4,6 +4,7 @@
 
 use super::queues::Queues;
 use super::replacement::{Evicted, Replace};
+use crate::error::{Result, try_collect, try_filled};
 
 const SMALL: u32 = 0;
 const MAIN: u32 = 1;
@@ -32,17 +33,18 @@ pub(super) struct S3Fifo {
 }
 
 impl S3Fifo {
-    pub(super) fn new(n_slots: u32) -> Self {
+    pub(super) fn new(n_slots: u32) -> Result<Self> {
+        let asked = format_args!("{n_slots} slots");
         let small_share = (n_slots / SMALL_SHARE).max(1);
         let main_share = n_slots.saturating_sub(small_share);
-        S3Fifo {
-            queues: Queues::new(n_slots + main_share, 3),
-            frequency: vec![0; n_slots as usize],
+        Ok(S3Fifo {
+            queues: Queues::new(n_slots + main_share, 3)?,
+            frequency: try_filled("a cache's counters", 0, n_slots as usize, asked)?,
             n_small: 0,
             n_main: 0,
             main_share,
-            free_ghosts: (n_slots..n_slots + main_share).collect(),
-        }
+            free_ghosts: try_collect("a cache's ghosts", n_slots..n_slots + main_share, asked)?,
+        })
     }
 
     pub(super) fn n_ghosts(&self) -> u32 {

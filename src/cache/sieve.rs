@@ -2,6 +2,7 @@
 
 use super::queues::Queues;
 use super::replacement::{Evicted, Replace};
+use crate::error::{Result, try_filled};
 
 /// Slots in order of insertion, and a hand that goes from old to new.
 #[derive(Clone)]
@@ -13,8 +14,10 @@ pub(super) struct Sieve {
 }
 
 impl Sieve {
-    pub(super) fn new(n_slots: u32) -> Self {
-        Sieve { queue: Queues::new(n_slots, 1), visited: vec![false; n_slots as usize], hand: None }
+    pub(super) fn new(n_slots: u32) -> Result<Self> {
+        let asked = format_args!("{n_slots} slots");
+        let visited = try_filled("a cache's bits", false, n_slots as usize, asked)?;
+        Ok(Sieve { queue: Queues::new(n_slots, 1)?, visited, hand: None })
     }
 }
 

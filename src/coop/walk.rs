@@ -54,13 +54,13 @@ impl Walks {
             let question = Question::new(communicator, shard.partition(), &at)?;
             let (asked, counters) = (question.send(&at)?, question.send(&counters)?);
             let way_on = |(&vertex, &counter)| {
-                let neighbors = edges.sources(vertex);
-                match neighbors.len() as u64 {
+                let neighbors = edges.sources(vertex)?;
+                Ok(match neighbors.len() as u64 {
                     0 => NOWHERE,
                     n => neighbors[bounded(self.seed, step, counter, n) as usize],
-                }
+                })
             };
-            let answers: Vec<u32> = asked.iter().zip(&counters).map(way_on).collect();
+            let answers = asked.iter().zip(&counters).map(way_on).collect::<Result<Vec<u32>>>()?;
             let mut next = at;
             question.answer(&answers, &mut next)?;
             for ((place, _, at), next) in walkers.iter_mut().zip(next) {

@@ -10,7 +10,7 @@ use super::load::LoadOptions;
 use super::npy::{Dtype, NpyArray};
 use super::{Dataset, Split};
 use crate::array::Array;
-use crate::error::{Error, Plain, Result, check_length, try_capacity, try_filled};
+use crate::error::{Error, Plain, Result, check_length, try_capacity, try_collect, try_filled};
 use crate::graph::{Graph, GraphBuilder, sort_rows};
 
 /// `meta.json`: what the arrays do not say themselves. Everything is optional.
@@ -349,13 +349,14 @@ fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(S
     let mut parts: [Option<Vec<Vec<u32>>>; 3] = [const { None }; 3];
     for (i, part) in ["train", "val", "test"].into_iter().enumerate() {
         if let Some(array) = arrays.vector(&[&format!("{part}_idx")], IDS)? {
-            lists[i] = Some(array.ids()?.to_vec());
+            let ids = array.ids()?;
+            lists[i] = Some(try_collect("a part of a split", ids.iter().copied(), array.name())?);
         }
         if let Some(array) = arrays.find(&[&format!("{part}_masks")])? {
             let [n_splits, _] = array.matrix()?;
             check_mask(&array, &[n_splits, n_vertices], n_splits)?;
             arrays.converted(&array, MASKS);
-            parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, n_vertices, 1));
+            parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, n_vertices, 1)?);
         }
         if let Some(array) = arrays.find(&[&format!("{part}_mask")])? {
             if lists[i].is_some() || parts[i].is_some() {
@@ -367,11 +368,11 @@ fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(S
             match *array.shape() {
                 [_, n_splits] => {
                     check_mask(&array, &[n_vertices, n_splits], n_splits)?;
-                    parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, 1, n_splits));
+                    parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, 1, n_splits)?);
                 }
                 _ => {
                     check_mask(&array, &[n_vertices], 1)?;
-                    lists[i] = members(&array.bytes()?, 1, n_vertices, n_vertices, 1).pop();
+                    lists[i] = members(&array.bytes()?, 1, n_vertices, n_vertices, 1)?.pop();
                 }
             }
         }
@@ -382,12 +383,13 @@ fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(S
         let [train, val, test] = lists.map(Option::unwrap_or_default);
         return Ok((Split { train, val, test }, Vec::new()));
     };
-    let mut all = vec![Split::default(); n_splits];
+    let size = format_args!("{n_splits} splits of {n_vertices} vertices");
+    let mut all = try_filled("splits", Split::default(), n_splits, size)?;
     for (i, part) in ["train", "val", "test"].into_iter().enumerate() {
         let of_split: Vec<Vec<u32>> = match (parts[i].take(), &lists[i]) {
             (Some(of_split), _) => of_split,
             // The same in all splits, as the test vertices often are.
-            (None, Some(list)) => vec![list.clone(); n_splits],
+            (None, Some(list)) => try_filled("a split's part", list.clone(), n_splits, size)?,
             (None, None) => {
                 let missing = format!("has no array {part}_masks (masks of several splits are there)");
                 return Err(Error::format(arrays.source.path(), missing));
@@ -435,8 +437,15 @@ fn members(
     n_vertices: usize,
     of_split: usize,
     of_vertex: usize,
-) -> Vec<Vec<u32>> {
-    let split =
-        |k| (0..n_vertices).filter(move |v| mask[k * of_split + v * of_vertex] != 0).map(|v| v as u32);
-    (0..n_splits).map(|k| split(k).collect()).collect()
+) -> Result<Vec<Vec<u32>>> {
+    let (what, asked) = ("the parts of splits", format_args!("{n_splits} splits of {n_vertices} vertices"));
+    let split = |k| {
+        let is_member = |v: &usize| mask[k * of_split + v * of_vertex] != 0;
+        let mut members = try_capacity(what, (0..n_vertices).filter(is_member).count(), asked)?;
+        // No more than were counted, if the file is changed meanwhile.
+        let n = members.capacity();
+        members.extend((0..n_vertices).filter(is_member).take(n).map(|v| v as u32));
+        Ok(members)
+    };
+    (0..n_splits).map(split).collect()
 }

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Dataset, Features, Split};
-use crate::error::{Error, Result, try_zeroed};
+use crate::error::{Error, Result, try_collect, try_zeroed};
 use crate::graph::Sbm;
 use crate::rng::{Purpose, normal, shuffle};
 
@@ -86,7 +86,7 @@ impl SbmData {
             }
         });
         let features = Features::dense(data, n, self.dim)?;
-        let split = random_split((0..n as u32).collect(), self.graph.seed);
+        let split = random_split(try_collect("the vertices to split", 0..n as u32, asked)?, self.graph.seed)?;
         Dataset::new("sbm", generated.graph, features, generated.labels, self.graph.n_classes, split)
     }
 
@@ -172,13 +172,16 @@ pub(super) fn feature_len(n: usize, dim: usize) -> Result<usize> {
 }
 
 /// A tenth, a tenth and a fifth of `vertices`, drawn at random; each part ascending.
-pub(super) fn random_split(mut vertices: Vec<u32>, seed: u64) -> Split {
+///
+/// Errors: there is no memory for them.
+pub(super) fn random_split(mut vertices: Vec<u32>, seed: u64) -> Result<Split> {
     shuffle(seed, SPLIT, &mut vertices);
     let n = vertices.len();
     let take = |from: usize, to: usize| {
-        let mut part = vertices[n * from / 10..n * to / 10].to_vec();
+        let part = vertices[n * from / 10..n * to / 10].iter().copied();
+        let mut part = try_collect("a part of the split", part, format_args!("{n} vertices to split"))?;
         part.sort_unstable();
-        part
+        Ok(part)
     };
-    Split { train: take(0, 1), val: take(1, 2), test: take(2, 4) }
+    Ok(Split { train: take(0, 1)?, val: take(1, 2)?, test: take(2, 4)? })
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::array::{Array, Bytes};
 use crate::device::FeatureElement;
-use crate::error::{Error, Result, check_length, try_capacity, try_zeroed};
+use crate::error::{Error, Result, check_length, try_capacity, try_collect, try_zeroed};
 
 /// The element type of dense features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -319,7 +319,8 @@ impl SparseFeatures {
     }
 
     fn row_normalized(&self) -> Result<Self> {
-        let mut values = self.values.to_vec();
+        let asked = format_args!("{} entries", self.values.len());
+        let mut values = try_collect("the normalised features", self.values.iter().copied(), asked)?;
         for row in 0..self.n_rows() {
             let row = &mut values[self.indptr[row] as usize..self.indptr[row + 1] as usize];
             let sum: f64 = row.iter().map(|&v| f64::from(v)).sum();

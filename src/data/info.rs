@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Dataset, FeatureDtype, Features};
-use crate::error::Plain;
+use crate::error::{Plain, Result, try_filled};
 use crate::graph::DegreeStatistics;
 
 /// What a data set holds: counts, degrees, splits, memory. Prints as an aligned table.
@@ -69,7 +69,9 @@ pub struct FeatureSummary {
 impl Dataset {
     /// Counts everything. O(n_vertices + n_edges): reads a mapped graph's `indices`, relations and weights, but not
     /// features.
-    pub fn summary(&self) -> Summary {
+    ///
+    /// Errors: there is no memory for the counts.
+    pub fn summary(&self) -> Result<Summary> {
         let graph = &self.graph;
         let mut bytes = graph.bytes();
         self.features.add_bytes(&mut bytes);
@@ -82,19 +84,19 @@ impl Dataset {
         bytes.memory += lists.iter().map(|list| 4 * list.len() as u64).sum::<u64>();
 
         let labels = self.labels.iter().filter_map(|&l| usize::try_from(l).ok());
-        let class_counts = tally(labels, self.n_classes);
+        let class_counts = tally(labels, self.n_classes)?;
         let relations = graph.edge_type().unwrap_or_default().iter().map(|&r| usize::from(r));
         let types = self.vertex_type.as_deref().unwrap_or_default().iter().map(|&t| usize::from(t));
-        Summary {
+        Ok(Summary {
             name: self.name.clone(),
             vertices: self.n_vertices() as u64,
             edges: graph.n_edges(),
             relations: graph.n_relations() as u64,
             edge_weights: graph.edge_weight().map(range),
-            relation_counts: tally(relations, graph.n_relations()),
-            vertex_type_counts: tally(types, self.n_vertex_types()),
+            relation_counts: tally(relations, graph.n_relations())?,
+            vertex_type_counts: tally(types, self.n_vertex_types())?,
             degrees: graph.degree_statistics(),
-            isolated: graph.count_isolated(),
+            isolated: graph.count_isolated()?,
             features: self.features.summary(),
             classes: self.n_classes as u64,
             unlabelled: self.labels.len() as u64 - class_counts.iter().sum::<u64>(),
@@ -105,7 +107,7 @@ impl Dataset {
             splits: self.splits.len() as u64,
             bytes_in_memory: bytes.memory,
             bytes_mapped: bytes.mapped,
-        }
+        })
     }
 }
 
@@ -129,14 +131,14 @@ fn range(weights: &[f32]) -> [f32; 2] {
     if weights.is_empty() { [0.0; 2] } else { [least, most] }
 }
 
-fn tally(values: impl Iterator<Item = usize>, n: usize) -> Vec<u64> {
-    let mut counts = vec![0; n];
+fn tally(values: impl Iterator<Item = usize>, n: usize) -> Result<Vec<u64>> {
+    let mut counts = try_filled("counts", 0, n, format_args!("{n} classes, relations or types"))?;
     for value in values {
         if let Some(count) = counts.get_mut(value) {
             *count += 1;
         }
     }
-    counts
+    Ok(counts)
 }
 
 /// The longest list that is printed in full.

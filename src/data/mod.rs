@@ -64,7 +64,7 @@ pub struct Split {
 /// use cohop::graph::Graph;
 ///
 /// // A path 0 - 1 - 2 - 3, two features per vertex, two classes; vertex 3 has no label.
-/// let graph = Graph::from_edges(4, &[(0, 1), (1, 2), (2, 3)])?.symmetrize();
+/// let graph = Graph::from_edges(4, &[(0, 1), (1, 2), (2, 3)])?.symmetrize()?;
 /// let features = Features::dense(vec![1.0, 0.0, 0.9, 0.1, 0.2, 0.8, 0.0, 1.0], 4, 2)?;
 /// let split = Split { train: vec![0, 2], val: vec![1], test: vec![] };
 /// let dataset = Dataset::new("path", graph, features, vec![0, 0, 1, -1], 2, split)?;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::iter::once;
 use std::path::Path;
 
 use half::{bf16, f16};
@@ -12,7 +13,7 @@ use super::builtin::{NOISE, feature_len, random_split};
 use super::folder::{array_path, clear, write_meta};
 use super::npy::{self, Dtype, Writer};
 use super::{Dataset, FeatureDtype, Features};
-use crate::error::{Error, Result, try_capacity};
+use crate::error::{Error, Result, try_capacity, try_collect_parallel, try_extend, try_filled, try_zeroed};
 use crate::graph::Rmat;
 use crate::rng::{Purpose, bounded, normal};
 
@@ -53,9 +54,10 @@ impl RmatData {
         let mut data = try_capacity("the feature matrix", len, asked)?;
         (0..len).into_par_iter().map(|i| self.feature(i as u64)).collect_into_vec(&mut data);
         let features = Features::dense(data, n, self.dim)?;
-        let linked = (0..n as u32).filter(|&v| graph.in_degree(v) > 0).collect();
-        let split = random_split(linked, self.graph.seed);
-        Dataset::new("rmat", graph, features, self.labels(n as u64), self.n_classes, split)
+        let mut linked = try_capacity("the vertices with in-edges", n, asked)?;
+        linked.extend((0..n as u32).filter(|&v| graph.in_degree(v) > 0));
+        let split = random_split(linked, self.graph.seed)?;
+        Dataset::new("rmat", graph, features, self.labels(n)?, self.n_classes, split)
     }
 
     /// Writes the data set to a folder, as [`Dataset::write`] would, but never has all of it in memory. Features are of
@@ -93,8 +95,8 @@ impl RmatData {
                 FeatureDtype::Bf16 => self.write_features(&path, Dtype::U16, bf16::from_f32, progress)?,
             }
         }
-        npy::write(&array_path(folder, "labels"), Dtype::I32, &[n], &self.labels(n as u64))?;
-        let split = random_split(linked, self.graph.seed);
+        npy::write(&array_path(folder, "labels"), Dtype::I32, &[n], &self.labels(n)?)?;
+        let split = random_split(linked, self.graph.seed)?;
         for (name, part) in [("train_idx", split.train), ("val_idx", split.val), ("test_idx", split.test)] {
             npy::write(&array_path(folder, name), Dtype::U32, &[part.len()], &part)?;
         }
@@ -120,9 +122,10 @@ impl RmatData {
         normal(self.graph.seed, NOISE, i) as f32
     }
 
-    fn labels(&self, n: u64) -> Vec<i32> {
-        let label = |v| bounded(self.graph.seed, RANDOM_LABELS, v, self.n_classes as u64) as i32;
-        (0..n).into_par_iter().map(label).collect()
+    fn labels(&self, n: usize) -> Result<Vec<i32>> {
+        let label = |v| bounded(self.graph.seed, RANDOM_LABELS, v as u64, self.n_classes as u64) as i32;
+        let labels = (0..n).into_par_iter().map(label);
+        try_collect_parallel("labels", labels, format_args!("there are {n} vertices"))
     }
 
     fn write_features<T: bytemuck::Pod + Send>(
@@ -168,7 +171,7 @@ impl UnsortedEdges {
             File::create(&path).map(BufWriter::new).map_err(|e| Error::io(path, e))
         };
         let mut files = (0..edges.n_files).map(create).collect::<Result<Vec<_>>>()?;
-        let names = graph.names();
+        let names = graph.names()?;
         for first in (0..n_edges).step_by(CHUNK as usize) {
             progress("drawing edges", first as f64 / n_edges as f64);
             let chunk = first..n_edges.min(first + CHUNK);
@@ -202,6 +205,7 @@ impl UnsortedEdges {
         let mut indptr = Writer::create(&array_path(folder, "indptr"), Dtype::U64, None)?;
         let mut indices = Writer::create(&array_path(folder, "indices"), Dtype::U32, None)?;
         let mut linked = Vec::new();
+        let asked = format!("there are {} vertices", graph.n_vertices());
         let mut n_edges = 0u64;
         indptr.write(&[n_edges])?;
         for i in 0..self.n_files {
@@ -209,18 +213,21 @@ impl UnsortedEdges {
             let path = self.path(i);
             let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
             std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
-            let mut keys: Vec<u64> = bytemuck::pod_collect_to_vec(&bytes);
+            let n_keys = bytes.len() / EDGE_BYTES as usize;
+            let in_range = format_args!("{n_keys} edges of a range of vertices");
+            let mut keys: Vec<u64> = try_zeroed("edges to sort", n_keys, in_range)?;
+            bytemuck::cast_slice_mut(&mut keys).copy_from_slice(&bytes);
             drop(bytes);
             keys.par_sort_unstable();
             if graph.deduplicate {
                 keys.dedup();
             }
             let first = (i as u64) << self.shift;
-            let mut counts = vec![0u64; 1 << self.shift];
+            let mut counts = try_filled("a range's offsets", 0u64, 1 << self.shift, &asked)?;
             keys.iter().for_each(|key| counts[((key >> 32) - first) as usize] += 1);
             for (vertex, count) in (first..).zip(&mut counts) {
                 if *count > 0 {
-                    linked.push(vertex as u32);
+                    try_extend(&mut linked, "the vertices with in-edges", once(vertex as u32), &asked)?;
                 }
                 n_edges += *count;
                 *count = n_edges;

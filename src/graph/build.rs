@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use rayon::prelude::*;
 
 use super::{Graph, check_relations, check_vertex_count, check_weights};
-use crate::error::{Error, Result, check_length, try_capacity, try_zeroed};
+use crate::error::{
+    Error, Result, check_length, try_capacity, try_collect, try_collect_parallel, try_zeroed,
+};
 
 /// The smallest number of items for which another worker pays off in [`group_by_key`].
 const ITEMS_PER_WORKER: usize = 1 << 16;
@@ -67,6 +69,7 @@ impl<'a> GraphBuilder<'a> {
         let edges = self.edges;
         let (indptr, rows) =
             sort_edges(self.n_vertices as usize, edges.len(), |e| (edges[e].0, edges[e].1, ()))?;
+        // In place: `(u32, ())` has the size of `u32`.
         Ok(Graph::from_rows(indptr, rows.into_iter().map(|(source, ())| source).collect()))
     }
 
@@ -102,16 +105,21 @@ impl<'a> GraphBuilder<'a> {
             check_weights(edge_weight)?;
         }
         let (indptr, rows) = sort_edges(n_vertices, edges.len(), |e| (edges[e].0, edges[e].1, e as u64))?;
-        let mut graph = Graph::from_rows(indptr, rows.par_iter().map(|&(source, _)| source).collect());
+        let asked = format_args!("{} edges", edges.len());
+        let sources = rows.par_iter().map(|&(source, _)| source);
+        let mut graph = Graph::from_rows(indptr, try_collect_parallel("the edges' sources", sources, asked)?);
         if let Some((edge_type, n_relations)) = self.types {
-            let sorted: Vec<u16> = rows.par_iter().map(|&(_, e)| edge_type[e as usize]).collect();
+            let types = rows.par_iter().map(|&(_, e)| edge_type[e as usize]);
+            let sorted = try_collect_parallel("the edges' relations", types, asked)?;
             (graph.edge_type, graph.n_relations) = (Some(sorted.into()), n_relations);
         }
         if let Some(edge_weight) = self.weights {
-            let sorted: Vec<f32> = rows.par_iter().map(|&(_, e)| edge_weight[e as usize]).collect();
+            let weights = rows.par_iter().map(|&(_, e)| edge_weight[e as usize]);
+            let sorted = try_collect_parallel("the edges' weights", weights, asked)?;
             graph.edge_weight = Some(sorted.into());
         }
-        Ok((graph, rows.into_iter().map(|(_, e)| e).collect()))
+        let order = rows.par_iter().map(|&(_, e)| e);
+        Ok((graph, try_collect_parallel("the edges' order", order, asked)?))
     }
 
     fn check_ends(&self) -> Result<()> {
@@ -223,9 +231,11 @@ pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
         parts.push((first_key..end_key, part));
         (rest, first_key) = (tail, end_key);
     }
-    parts.into_par_iter().for_each(|(keys, part)| {
+    parts.into_par_iter().try_for_each(|(keys, part)| {
         let base = offsets[keys.start];
-        let mut next: Vec<u64> = offsets[keys.clone()].iter().map(|&o| o - base).collect();
+        let starts = offsets[keys.clone()].iter().map(|&o| o - base);
+        let asked = format_args!("{n_keys} vertices and {n_items} edges");
+        let mut next: Vec<u64> = try_collect("the vertices' next places", starts, asked)?;
         for i in 0..n_items {
             let (key, value) = item(i);
             if let Some(slot) = next.get_mut((key as usize).wrapping_sub(keys.start)) {
@@ -233,7 +243,8 @@ pub(super) fn group_by_key<T: Copy + Default + Send + Sync>(
                 *slot += 1;
             }
         }
-    });
+        Ok(())
+    })?;
     Ok((offsets, values))
 }
 

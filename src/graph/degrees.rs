@@ -4,6 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Graph, ROWS_PER_TASK};
+use crate::error::{Result, try_filled};
 
 /// The distribution of in-degrees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,8 +51,10 @@ impl Graph {
     }
 
     /// Number of vertices with neither in-edges nor out-edges. Reads `indices`: O(n_vertices + n_edges).
-    pub fn count_isolated(&self) -> u64 {
-        let mut connected = vec![false; self.n_vertices()];
+    ///
+    /// Errors: there is no memory for a mark for each vertex.
+    pub fn count_isolated(&self) -> Result<u64> {
+        let mut connected = try_filled("a mark for each vertex", false, self.n_vertices(), self.size())?;
         for &source in self.indices() {
             // Sources of a trusted graph may be out of range.
             if let Some(connected) = connected.get_mut(source as usize) {
@@ -62,6 +65,6 @@ impl Graph {
         for (connected, ends) in connected.iter().zip(self.indptr().windows(2)) {
             isolated += u64::from(!connected && ends[0] == ends[1]);
         }
-        isolated
+        Ok(isolated)
     }
 }

@@ -5,7 +5,7 @@
 use rayon::prelude::*;
 
 use super::{Graph, check_vertex_count};
-use crate::error::{Error, Result, try_capacity};
+use crate::error::{Error, Result, try_capacity, try_collect, try_extend, try_filled};
 use crate::rng::{Purpose, block, bounded, math, shuffle, uniform};
 
 /// The streams of the draws of an edge or a vertex. R-MAT's levels have the streams from 0 on.
@@ -63,13 +63,13 @@ impl Rmat {
     /// negative or not finite, or more edges than memory can address.
     pub fn generate(&self) -> Result<Graph> {
         let n_edges = usize::try_from(self.check()?).unwrap_or(usize::MAX);
-        let names = self.names();
+        let names = self.names()?;
         let mut edges = try_capacity("the list of edges", n_edges, format_args!("{n_edges} edges to draw"))?;
         (0..n_edges).into_par_iter().map(|i| self.named_edge(i as u64, &names)).collect_into_vec(&mut edges);
         let mut graph = Graph::from_edges(self.n_vertices(), &edges)?;
         drop(edges);
         if self.symmetric {
-            graph = graph.symmetrize();
+            graph = graph.symmetrize()?;
         }
         if self.deduplicate { graph.deduplicate() } else { Ok(graph) }
     }
@@ -99,13 +99,16 @@ impl Rmat {
     }
 
     /// The vertices' names, by their ids in the model.
-    pub(crate) fn names(&self) -> Vec<u32> {
-        // In u64: 2^32 does not fit.
-        let mut names: Vec<u32> = (0..self.n_vertices()).map(|v| v as u32).collect();
+    ///
+    /// Errors: there is no memory for them.
+    pub(crate) fn names(&self) -> Result<Vec<u32>> {
+        // At most 2^31.
+        let n = self.n_vertices() as u32;
+        let mut names = try_collect("the vertices' names", 0..n, format_args!("there are {n} vertices"))?;
         if self.shuffle_names {
             shuffle(self.seed, streams::VERTEX_NAMES, &mut names);
         }
-        names
+        Ok(names)
     }
 
     /// Edge `i` as (source, destination).
@@ -172,14 +175,14 @@ impl Sbm {
     /// Errors: a parameter out of the range that its documentation gives, or more edges than memory can address.
     pub fn generate(&self) -> Result<SbmGraph> {
         self.check()?;
-        let labels = self.labels();
-        let blocks = self.blocks(&labels);
+        let labels = self.labels()?;
+        let blocks = self.blocks(&labels)?;
         let n_edges = edge_count(Some((self.n_vertices as f64 * self.mean_degree / 2.0).round() as u64))?;
         let mut edges = try_capacity("the list of edges", n_edges, format_args!("{n_edges} edges to draw"))?;
         (0..n_edges).into_par_iter().map(|i| self.edge(&blocks, i as u64)).collect_into_vec(&mut edges);
         let graph = Graph::from_edges(self.n_vertices, &edges)?;
         drop(edges);
-        Ok(SbmGraph { graph: graph.remove_self_loops().symmetrize().deduplicate()?, labels })
+        Ok(SbmGraph { graph: graph.remove_self_loops()?.symmetrize()?.deduplicate()?, labels })
     }
 
     fn check(&self) -> Result<()> {
@@ -199,10 +202,17 @@ impl Sbm {
     }
 
     /// `[n_vertices]`
-    fn labels(&self) -> Vec<i32> {
-        let mut labels: Vec<i32> = (0..self.n_vertices).map(|v| (v % self.n_classes as u64) as i32).collect();
+    fn labels(&self) -> Result<Vec<i32>> {
+        // Checked to be an id, and so `usize`.
+        let labels = (0..self.n_vertices as usize).map(|v| (v % self.n_classes) as i32);
+        let mut labels = try_collect("labels", labels, self.size())?;
         shuffle(self.seed, streams::CLASSES, &mut labels);
-        labels
+        Ok(labels)
+    }
+
+    /// For messages about memory.
+    fn size(&self) -> String {
+        format!("there are {} vertices of {} classes", self.n_vertices, self.n_classes)
     }
 
     /// The inverse of the truncated Pareto distribution function, at a uniform variate.
@@ -214,13 +224,20 @@ impl Sbm {
     }
 
     /// For each class a table that draws its vertices by propensity.
-    pub(super) fn blocks(&self, labels: &[i32]) -> Vec<Alias> {
-        let mut members = vec![Vec::new(); self.n_classes];
+    pub(super) fn blocks(&self, labels: &[i32]) -> Result<Vec<Alias>> {
+        let size = self.size();
+        let mut members = try_filled("the classes", Vec::new(), self.n_classes, &size)?;
         for (vertex, &label) in (0u32..).zip(labels) {
-            members[label as usize].push(vertex);
+            try_extend(
+                &mut members[label as usize],
+                "the classes' vertices",
+                std::iter::once(vertex),
+                &size,
+            )?;
         }
         let weigh = |block: Vec<u32>| {
-            let weights: Vec<f64> = block.iter().map(|&v| self.propensity(u64::from(v))).collect();
+            let weights = block.iter().map(|&v| self.propensity(u64::from(v)));
+            let weights = try_collect("the vertices' propensities", weights, &size)?;
             Alias::new(block, &weights)
         };
         members.into_par_iter().map(weigh).collect()
@@ -254,11 +271,19 @@ pub(super) struct Alias {
 
 impl Alias {
     /// `items` and `weights` of the same length, at least one; weights positive and finite.
-    fn new(items: Vec<u32>, weights: &[f64]) -> Self {
+    ///
+    /// Errors: there is no memory for the table.
+    fn new(items: Vec<u32>, weights: &[f64]) -> Result<Self> {
         let mean = weights.iter().sum::<f64>() / weights.len() as f64;
-        let mut slots: Vec<(f64, u32)> = weights.iter().zip(0..).map(|(w, i)| (w / mean, i)).collect();
-        let (mut below, mut above): (Vec<u32>, Vec<u32>) =
-            (0..items.len() as u32).partition(|&i| slots[i as usize].0 < 1.0);
+        let (what, asked) = ("a class's table", format_args!("the class has {} vertices", items.len()));
+        let slots = weights.iter().enumerate().map(|(i, w)| (w / mean, i as u32));
+        let mut slots = try_collect(what, slots, asked)?;
+        // Each list can become as long as both are now.
+        let mut below = try_capacity(what, items.len(), asked)?;
+        let mut above = try_capacity(what, items.len(), asked)?;
+        for (i, &(share, _)) in (0u32..).zip(&slots) {
+            if share < 1.0 { below.push(i) } else { above.push(i) }
+        }
         while let (Some(&low), Some(&high)) = (below.last(), above.last()) {
             below.pop();
             slots[low as usize].1 = high;
@@ -268,7 +293,7 @@ impl Alias {
                 below.push(high);
             }
         }
-        Alias { items, slots }
+        Ok(Alias { items, slots })
     }
 
     /// The item that a uniform variate in `[0, 1)` selects.

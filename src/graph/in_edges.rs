@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{Graph, Remaining};
+use crate::error::{Error, Result};
 
 /// The in-edges of all vertices of a graph, or of those that a shard holds.
 ///
@@ -58,6 +59,47 @@ impl<'a> InEdges<'a> {
         self.indptr[row]..self.indptr[row + 1]
     }
 
+    /// [`positions`](InEdges::positions), checked: the arrays may be mapped from files that somebody changes, and then
+    /// say anything.
+    ///
+    /// Errors: the positions are not inside of `indices`.
+    #[inline(always)]
+    pub fn checked_positions(&self, vertex: u32) -> Result<Range<u64>> {
+        let positions = self.positions(vertex);
+        if positions.start <= positions.end && positions.end <= self.indices.len() as u64 {
+            return Ok(positions);
+        }
+        Err(self.wrong_positions(vertex, positions))
+    }
+
+    #[cold]
+    fn wrong_positions(&self, vertex: u32, positions: Range<u64>) -> Error {
+        let position = self.row(vertex) as u64 + 1;
+        if positions.end < positions.start {
+            let (value, previous) = (positions.end, positions.start);
+            return Error::NotMonotone { array: "indptr", position, value, previous };
+        }
+        let (value, limit) = (positions.end as i64, self.indices.len() as u64 + 1);
+        Error::IndexOutOfRange { array: "indptr", position, value, limit }
+    }
+
+    /// `Ok` if all of `sources`, read from `indices`, are vertices.
+    #[inline(always)]
+    pub fn check_sources(&self, sources: &[u32]) -> Result<()> {
+        let largest = sources.iter().copied().max().unwrap_or(0);
+        if sources.is_empty() || (largest as usize) < self.n_vertices {
+            return Ok(());
+        }
+        Err(self.wrong_source(largest))
+    }
+
+    #[cold]
+    fn wrong_source(&self, source: u32) -> Error {
+        let position = self.indices.iter().position(|&s| s == source).unwrap_or_default() as u64;
+        let (value, limit) = (source.into(), self.n_vertices as u64);
+        Error::IndexOutOfRange { array: "indices", position, value, limit }
+    }
+
     /// What to add to the positions of a vertex's in-edges to get their numbers in the whole graph.
     #[inline(always)]
     pub fn shift(&self, vertex: u32) -> u64 {
@@ -72,13 +114,15 @@ impl<'a> InEdges<'a> {
     }
 
     /// Sources of a vertex's in-edges, ascending.
+    ///
+    /// Errors: those of [`checked_positions`](InEdges::checked_positions).
     #[inline(always)]
-    pub fn sources(&self, vertex: u32) -> &'a [u32] {
+    pub fn sources(&self, vertex: u32) -> Result<&'a [u32]> {
         if let Some(sources) = self.remaining.and_then(|remaining| remaining.sources(vertex)) {
-            return sources;
+            return Ok(sources);
         }
-        let positions = self.positions(vertex);
-        &self.indices[positions.start as usize..positions.end as usize]
+        let positions = self.checked_positions(vertex)?;
+        Ok(&self.indices[positions.start as usize..positions.end as usize])
     }
 }
 

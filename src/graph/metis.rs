@@ -19,7 +19,7 @@ pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>>
     use rayon::prelude::*;
 
     use super::{Partition, PartitionMethod};
-    use crate::error::Error;
+    use crate::error::{Error, try_collect, try_collect_parallel, try_filled};
 
     /// METIS draws from the C library's `rand`, which the whole process shares: two calls at once would each see a part
     /// of the other's numbers, and PEs that are threads would disagree on who owns what.
@@ -28,7 +28,7 @@ pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>>
     let failed = |problem: String| Error::Worker { worker: "METIS".to_owned(), problem };
     // METIS wants every edge in both directions, once, and none from a vertex to itself.
     let plain = Graph { edge_type: None, edge_weight: None, n_relations: 0, ..graph.clone() };
-    let undirected = plain.deduplicate()?.symmetrize().remove_self_loops();
+    let undirected = plain.deduplicate()?.symmetrize()?.remove_self_loops()?;
     let n_vertices = graph.n_vertices();
     let limit = metis::Idx::MAX as u64;
     for (what, count) in [
@@ -42,13 +42,14 @@ pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>>
     // METIS does not promise to handle these.
     if n_pes == 1 || n_vertices <= n_pes || undirected.n_edges() == 0 {
         let partition = Partition::new(PartitionMethod::Contiguous, n_vertices, n_pes, seed)?;
-        return Ok((0..n_vertices as u32).map(|vertex| partition.owner(vertex) as u16).collect());
+        return Ok(partition.into_owners());
     }
-    let xadj: Vec<metis::Idx> =
-        undirected.indptr().par_iter().map(|&position| position as metis::Idx).collect();
-    let adjncy: Vec<metis::Idx> =
-        undirected.indices().par_iter().map(|&vertex| vertex as metis::Idx).collect();
-    let mut part = vec![0; n_vertices];
+    let (what, size) = ("a copy of the graph for METIS", undirected.size());
+    let positions = undirected.indptr().par_iter().map(|&position| position as metis::Idx);
+    let xadj = try_collect_parallel(what, positions, &size)?;
+    let neighbors = undirected.indices().par_iter().map(|&vertex| vertex as metis::Idx);
+    let adjncy = try_collect_parallel(what, neighbors, &size)?;
+    let mut part = try_filled("the vertices' parts", 0, n_vertices, &size)?;
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     metis::Graph::new(1, n_pes as metis::Idx, &xadj, &adjncy)
         .map_err(|error| failed(error.to_string()))?
@@ -56,7 +57,7 @@ pub(super) fn owners(graph: &Graph, n_pes: usize, seed: u64) -> Result<Vec<u16>>
         .part_kway(&mut part)
         .map_err(|error| failed(error.to_string()))?;
     drop(turn);
-    Ok(part.into_iter().map(|pe| pe as u16).collect())
+    try_collect("the vertices' owners", part.into_iter().map(|pe| pe as u16), size)
 }
 
 #[cfg(all(test, feature = "metis"))]

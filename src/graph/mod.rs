@@ -5,7 +5,7 @@
 //!
 //! let graph = Graph::from_edges(3, &[(2, 0), (1, 0), (0, 2)])?; // (source, destination)
 //! assert_eq!(graph.in_neighbors(0), [1, 2]);
-//! assert_eq!(graph.symmetrize().n_edges(), 4); // adds 0 → 1
+//! assert_eq!(graph.symmetrize()?.n_edges(), 4); // adds 0 → 1
 //! # Ok::<(), cohop::Error>(())
 //! ```
 

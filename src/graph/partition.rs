@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Graph;
 use super::in_edges::{Held, InEdges};
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_length, try_collect, try_extend, try_filled};
 use crate::rng::{self, Purpose};
 
 /// How vertices are assigned to processing elements (PEs).
@@ -67,7 +67,7 @@ impl Partition {
 
     /// Assigns `n_vertices` vertices to `n_pes` PEs. A PE may get none. The same on every machine.
     ///
-    /// Errors: `n_pes` is not in `1..=MAX_PES`; [`PartitionMethod::Metis`], which needs the graph.
+    /// Errors: `n_pes` is not in `1..=MAX_PES`; [`PartitionMethod::Metis`], which needs the graph; no memory.
     pub fn new(method: PartitionMethod, n_vertices: usize, n_pes: usize, seed: u64) -> Result<Self> {
         check_pes(n_pes)?;
         let stream = Purpose::Partition.stream(0);
@@ -76,24 +76,28 @@ impl Partition {
             let (place, n) = (place as u128, n_vertices as u128);
             (((place + 1) * n_pes as u128 - 1) / n) as u16
         };
-        let owner = match method {
-            PartitionMethod::Contiguous => (0..n_vertices).map(of_place).collect(),
+        let asked = format_args!("there are {n_vertices} vertices");
+        let mut owner = try_filled("the vertices' owners", 0u16, n_vertices, asked)?;
+        match method {
+            PartitionMethod::Contiguous => {
+                owner.iter_mut().enumerate().for_each(|(place, owner)| *owner = of_place(place));
+            }
             PartitionMethod::Random => {
-                let mut order: Vec<u32> = (0..n_vertices as u32).collect();
+                let mut order = try_collect("the vertices' order", 0..n_vertices as u32, asked)?;
                 rng::shuffle(seed, stream, &mut order);
-                let mut owner = vec![0; n_vertices];
                 for (place, &vertex) in order.iter().enumerate() {
                     owner[vertex as usize] = of_place(place);
                 }
-                owner
             }
             PartitionMethod::Hash => {
-                (0..n_vertices as u64).map(|v| rng::bounded(seed, stream, v, n_pes as u64) as u16).collect()
+                for (vertex, owner) in (0u64..).zip(&mut owner) {
+                    *owner = rng::bounded(seed, stream, vertex, n_pes as u64) as u16;
+                }
             }
             PartitionMethod::Metis => {
                 return Err(Error::invalid("partition", "metis, without a graph", "Partition::of_graph"));
             }
-        };
+        }
         Ok(Partition { owner, n_pes })
     }
 
@@ -132,6 +136,12 @@ impl Partition {
     pub fn vertices(&self, pe: usize) -> Vec<u32> {
         (0..self.owner.len() as u32).filter(|&v| self.owner(v) == pe).collect()
     }
+
+    /// `[n_vertices]`: the PE that owns each vertex.
+    #[cfg(feature = "metis")]
+    pub(super) fn into_owners(self) -> Vec<u16> {
+        self.owner
+    }
 }
 
 fn check_pes(n_pes: usize) -> Result<()> {
@@ -165,15 +175,17 @@ const NOT_HELD: u32 = u32::MAX;
 impl Shard {
     /// The shard of PE `pe`: a copy of its part of `graph`. Reads only its rows.
     ///
-    /// Errors: `partition` is of another number of vertices than `graph`, or `pe` is not below its number of PEs.
+    /// Errors: `partition` is of another number of vertices than `graph`, `pe` is not below its number of PEs, or there
+    /// is no memory for the shard.
     pub fn new(graph: &Graph, partition: &Arc<Partition>, pe: usize) -> Result<Self> {
         check_length("owner", partition.n_vertices(), graph.n_vertices())?;
         if pe >= partition.n_pes() {
             return Err(Error::invalid("pe", pe, format!("below the partition's {}", partition.n_pes())));
         }
+        let (what, asked) = ("a shard of the graph", graph.size());
         let vertices = partition.vertices(pe);
-        let mut row_of = vec![NOT_HELD; graph.n_vertices()];
-        let (mut indptr, mut first_edge) = (vec![0], Vec::with_capacity(vertices.len()));
+        let mut row_of = try_filled(what, NOT_HELD, graph.n_vertices(), &asked)?;
+        let (mut indptr, mut first_edge) = (vec![0], Vec::new());
         let mut indices = Vec::new();
         let (mut edge_type, mut edge_weight) =
             (graph.edge_type().map(|_| Vec::new()), graph.edge_weight().map(|_| Vec::new()));
@@ -182,12 +194,12 @@ impl Shard {
             let (first, end) = (graph.indptr()[vertex as usize], graph.indptr()[vertex as usize + 1]);
             let positions = first as usize..end as usize;
             first_edge.push(first);
-            indices.extend_from_slice(&graph.indices()[positions.clone()]);
+            try_extend(&mut indices, what, graph.indices()[positions.clone()].iter().copied(), &asked)?;
             if let (Some(all), Some(own)) = (graph.edge_type(), &mut edge_type) {
-                own.extend_from_slice(&all[positions.clone()]);
+                try_extend(own, what, all[positions.clone()].iter().copied(), &asked)?;
             }
             if let (Some(all), Some(own)) = (graph.edge_weight(), &mut edge_weight) {
-                own.extend_from_slice(&all[positions]);
+                try_extend(own, what, all[positions].iter().copied(), &asked)?;
             }
             indptr.push(indices.len() as u64);
         }
@@ -321,7 +333,7 @@ mod tests {
                         continue;
                     }
                     let (edges, all) = (shard.in_edges(), graph.in_edges());
-                    assert_eq!(edges.sources(vertex), all.sources(vertex));
+                    assert_eq!(edges.sources(vertex).unwrap(), all.sources(vertex).unwrap());
                     assert_eq!(shard.vertices()[shard.row_of(vertex).unwrap()], vertex);
                     for (own, number) in edges.positions(vertex).zip(all.positions(vertex)) {
                         assert_eq!(own + edges.shift(vertex), number);

@@ -102,7 +102,7 @@ pub fn kappa(
     check_not_empty("samplers", &config.samplers)?;
     check_not_empty("kappas", &config.kappas)?;
     check_not_empty("cache_rows", &config.cache_rows)?;
-    let pool = seed_pool(dataset);
+    let pool = seed_pool(dataset)?;
     check_batch_size(&pool, config.batch_size)?;
     if config.passes == 0 {
         return Err(Error::invalid("passes", 0, "at least 1"));

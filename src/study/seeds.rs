@@ -1,15 +1,18 @@
 //! The seeds of a study's batches.
 
 use crate::data::Dataset;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_collect};
 use crate::sample::Batches;
 
 /// The training vertices, or all vertices if the data set has no training vertices.
-pub fn seed_pool(dataset: &Dataset) -> Vec<u32> {
-    if dataset.train_idx.is_empty() {
-        (0..dataset.n_vertices() as u32).collect()
-    } else {
-        dataset.train_idx.clone()
+///
+/// Errors: there is no memory for the list.
+pub fn seed_pool(dataset: &Dataset) -> Result<Vec<u32>> {
+    let (n, train) = (dataset.n_vertices(), &dataset.train_idx);
+    let (what, asked) = ("the list of seeds", format_args!("there are {n} vertices"));
+    match train.is_empty() {
+        true => try_collect(what, 0..n as u32, asked),
+        false => try_collect(what, train.iter().copied(), asked),
     }
 }
 

@@ -22,7 +22,7 @@ fn work_is_concave_on_every_shared_graph() {
             continue;
         }
         n_graphs += 1;
-        let pool = seed_pool(&dataset);
+        let pool = seed_pool(&dataset).unwrap();
         let whole = pool.len().min(256);
         let sizes = [whole / 8, whole / 4, whole / 2, whole];
         let config = WorkConfig {

@@ -140,7 +140,7 @@ impl Workload {
     /// Generates a graph of this size.
     pub(super) fn generate(size: Size, seed: u64) -> Result<Self> {
         let (scale, edge_factor) = size.rmat();
-        let graph = Rmat::graph500(scale, edge_factor, seed).generate()?.remove_self_loops();
+        let graph = Rmat::graph500(scale, edge_factor, seed).generate()?.remove_self_loops()?;
         let n = graph.n_vertices();
         let stream = |index| Purpose::Features.stream(index);
         let features: Vec<f32> = (0..(n * FEATURES) as u64)

@@ -91,7 +91,7 @@ impl CostArgs {
 
 pub(super) fn run(global: &Global, args: &CostArgs) -> Result<()> {
     let dataset = args.common.load()?;
-    let pool = seed_pool(&dataset);
+    let pool = seed_pool(&dataset)?;
     let machines: Vec<Machine> = args.machine.iter().map(|name| args.machine(name)).collect::<Result<_>>()?;
     let mut pes: Vec<usize> = machines.iter().flat_map(|machine| args.pes(machine)).collect();
     pes.sort_unstable();

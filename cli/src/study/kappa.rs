@@ -50,7 +50,7 @@ pub(super) struct KappaArgs {
 
 pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
     let dataset = args.common.load()?;
-    let n_seeds = study::seed_pool(&dataset).len();
+    let n_seeds = study::seed_pool(&dataset)?.len();
     let part = |of: usize| (dataset.n_vertices() / of).max(1);
     let config = KappaConfig {
         samplers: args.samplers.iter().map(|name| name.method()).collect(),

@@ -109,7 +109,7 @@ pub(super) struct ModesArgs {
 
 pub(super) fn run(global: &Global, args: &ModesArgs) -> Result<()> {
     let dataset = args.common.load()?;
-    let pool = seed_pool(&dataset);
+    let pool = seed_pool(&dataset)?;
     let config = args.sampling.config(&dataset, &pool, args.pes.clone(), global.seed)?;
     let rows = study::modes(&dataset.graph, &pool, &config, &mut Bar::new(global))?;
     args.common.draw(|| plot(&dataset.name, &config, &rows))?;

@@ -37,7 +37,7 @@ pub(super) struct WorkArgs {
 
 pub(super) fn run(global: &Global, args: &WorkArgs) -> Result<()> {
     let dataset = args.common.load()?;
-    let pool = seed_pool(&dataset);
+    let pool = seed_pool(&dataset)?;
     let powers = || (0..=16).map(|exponent| 1usize << exponent).filter(|&size| size <= pool.len());
     let config = WorkConfig {
         samplers: args.samplers.iter().map(|name| name.method()).collect(),

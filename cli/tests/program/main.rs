@@ -5,7 +5,7 @@
 
 mod bench;
 mod command_line;
-mod runs;
 mod data;
+mod runs;
 mod study;
 mod weights;

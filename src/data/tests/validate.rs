@@ -70,7 +70,7 @@ fn a_data_set_without_vertices_is_valid() {
     dataset.write(folder.path()).unwrap();
     let again = load(folder.path()).unwrap();
     assert_eq!((again.n_vertices(), again.features.dim()), (0, 3));
-    assert!(again.summary().to_string().contains("vertices"));
+    assert!(again.summary().unwrap().to_string().contains("vertices"));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn the_summary_counts_everything() {
     dataset.vertex_type = Some(vec![0, 1, 1, 1].into());
     let typed = (*dataset.graph).clone().with_edge_types(vec![0, 1, 1, 1], 3).unwrap();
     dataset.graph = typed.into();
-    let summary = dataset.summary();
+    let summary = dataset.summary().unwrap();
     assert_eq!((summary.vertices, summary.edges, summary.relations), (4, 4, 3));
     assert_eq!(summary.relation_counts, [1, 3, 0]);
     assert_eq!(summary.vertex_type_counts, [1, 3]);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::MmapMut;
 
 use crate::device::{Element, buffer_bytes};
-use crate::error::Result;
+use crate::error::{Result, try_zeroed};
 use crate::huge_pages::{self, HUGE_PAGE};
 
 /// One cache line: what buffers are made of, so that rows can start on vector boundaries.
@@ -24,16 +24,18 @@ enum Memory {
 }
 
 impl Memory {
-    fn new(n_lines: usize) -> Self {
+    /// Errors: the system has no memory.
+    fn new(n_lines: usize) -> Result<Self> {
         let bytes = n_lines * size_of::<Line>();
         if bytes > 0
             && bytes.is_multiple_of(HUGE_PAGE)
             && let Ok(map) = MmapMut::map_anon(bytes)
         {
             huge_pages::prefer(&map);
-            return Memory::Pages(map);
+            return Ok(Memory::Pages(map));
         }
-        Memory::Lines(bytemuck::allocation::zeroed_vec(n_lines))
+        let asked = "the arrays of a batch, a model or a whole graph are too large";
+        Ok(Memory::Lines(try_zeroed("a buffer", n_lines, asked)?))
     }
 
     fn bytes(&self) -> &[u8] {
@@ -66,14 +68,14 @@ struct Block {
 }
 
 impl Block {
-    fn new(n_lines: usize, page_lock: Option<&Arc<dyn PageLock>>) -> Self {
-        let mut memory = Memory::new(n_lines);
+    fn new(n_lines: usize, page_lock: Option<&Arc<dyn PageLock>>) -> Result<Self> {
+        let mut memory = Memory::new(n_lines)?;
         let bytes = memory.bytes().len();
         let lock = page_lock.filter(|lock| {
             // SAFETY: `drop` unlocks the memory before it is freed.
             bytes >= MIN_LOCKED_BYTES && unsafe { lock.lock(memory.bytes_mut().as_mut_ptr(), bytes) }
         });
-        Block { memory, lock: lock.cloned() }
+        Ok(Block { memory, lock: lock.cloned() })
     }
 }
 
@@ -182,6 +184,8 @@ impl Pool {
     }
 
     /// A buffer with unspecified contents.
+    ///
+    /// Errors: the system has no memory, even after what is kept for reuse has been given back to it.
     pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CpuBuffer<T>> {
         let n_bytes = buffer_bytes::<T>(len)?;
         let n_lines = size_class(n_bytes.div_ceil(size_of::<Line>()));
@@ -191,13 +195,29 @@ impl Pool {
         if reused.is_some() {
             state.statistics.pooled_bytes -= bytes;
         }
-        let statistics = &mut state.statistics;
+        drop(state);
+        let block = match reused {
+            Some(block) => block,
+            None => Block::new(n_lines, self.page_lock.as_ref()).or_else(|_| {
+                self.give_back();
+                Block::new(n_lines, self.page_lock.as_ref())
+            })?,
+        };
+        let statistics = &mut self.state().statistics;
         statistics.live_bytes += bytes;
         statistics.peak_bytes = statistics.peak_bytes.max(statistics.live_bytes);
         statistics.largest_bytes = statistics.largest_bytes.max(n_bytes as u64);
-        drop(state);
-        let block = reused.unwrap_or_else(|| Block::new(n_lines, self.page_lock.as_ref()));
         Ok(CpuBuffer { block, len, pool: self.clone(), element: PhantomData })
+    }
+
+    /// Frees all memory that is kept for reuse.
+    fn give_back(&self) {
+        let mut state = self.state();
+        let free = std::mem::take(&mut state.free);
+        state.statistics.pooled_bytes = 0;
+        // Freeing may take long: others go on meanwhile.
+        drop(state);
+        drop(free);
     }
 
     fn take_back(&self, block: Block) {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use self::parallel::for_elements;
 use self::vectors::Vectors;
 use crate::device::{Element, Scalar, Storage};
-use crate::error::{Result, check_length};
+use crate::error::{Result, check_length, try_collect};
 
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub(in crate::device) use buffer::PageLock;
@@ -144,7 +144,7 @@ impl<S: Scalar> Storage for Cpu<S> {
     }
 
     fn download<T: Element>(&self, view: &[T]) -> Result<Vec<T>> {
-        Ok(view.to_vec())
+        try_collect("a copy of an array", view.iter().copied(), format_args!("{} elements", view.len()))
     }
 
     fn as_host<'a, T: Element>(view: Self::View<'a, T>) -> Option<&'a [T]> {

@@ -217,7 +217,7 @@ impl Workspace {
         let table = match job.spec.method {
             Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: false, layer_dependent } => {
                 let stream = source_stream(job.layer, layer_dependent);
-                variate_table.get(job.graph, job.dst, job.spec, job.variates, stream)
+                variate_table.get(job.graph, job.dst, job.spec, job.variates, stream)?
             }
             _ => None,
         };
@@ -225,10 +225,10 @@ impl Workspace {
         if by_table {
             let n_vertices = job.graph.n_vertices;
             if let Some(iterations) = planned {
-                stamped.begin(n_vertices, *stamped_used);
+                stamped.begin(n_vertices, *stamped_used)?;
                 *stamped_used = make_plan(plan, job, stamped, iterations, peers)?;
             }
-            stamped.begin(n_vertices, *stamped_used);
+            stamped.begin(n_vertices, *stamped_used)?;
             fill_lists(job, stamped, lists, scratch, plan, table, indptr)?;
             *stamped_used = lists.n_src;
         } else {
@@ -261,7 +261,7 @@ fn make_plan(
 ) -> Result<usize> {
     let layer_dependent = matches!(job.spec.method, Method::Labor { layer_dependent: true, .. });
     let stream = source_stream(job.layer, layer_dependent);
-    let n_candidates = plan.gather(job.graph, job.dst, relabel, job.variates, stream);
+    let n_candidates = plan.gather(job.graph, job.dst, relabel, job.variates, stream)?;
     plan.optimize(job.spec.fanout as u64, iterations, peers)?;
     Ok(n_candidates)
 }

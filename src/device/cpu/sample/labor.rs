@@ -1,5 +1,6 @@
 //! LABOR-i and LABOR-*: probabilities of sources, optimised over all in-edges of a block's destinations.
 
+use super::lists::reserve;
 use super::pick::{Pick, Row, for_words, keep_smallest, key};
 use super::relabel::Relabel;
 use crate::device::LaborIterations;
@@ -32,6 +33,8 @@ pub(super) struct LaborPlan {
 
 impl LaborPlan {
     /// Finds the candidates of `dst` and their variates. Returns how many there are.
+    ///
+    /// Errors: there is no memory for all in-edges of `dst`, or the graph's arrays are not valid.
     pub(super) fn gather(
         &mut self,
         graph: InEdges<'_>,
@@ -39,13 +42,16 @@ impl LaborPlan {
         relabel: &mut impl Relabel,
         variates: &Variates,
         stream: u64,
-    ) -> usize {
+    ) -> Result<usize> {
         self.row_start.clear();
         self.row_start.push(0);
         self.candidate.clear();
         self.ids.clear();
         for &vertex in dst {
-            let sources = graph.sources(vertex);
+            let sources = graph.sources(vertex)?;
+            graph.check_sources(sources)?;
+            reserve(&mut self.candidate, sources.len())?;
+            reserve(&mut self.ids, sources.len())?;
             for (place, &source) in sources.iter().enumerate() {
                 if let Some(&later) = sources.get(place + AHEAD) {
                     relabel.prefetch(later);
@@ -60,11 +66,12 @@ impl LaborPlan {
             self.row_start.push(self.candidate.len());
         }
         self.words.clear();
+        reserve(&mut self.words, self.ids.len())?;
         let id = |place: u64| u64::from(self.ids[place as usize]);
         for_words(variates, stream, self.ids.len() as u64, id, |_, words| {
             self.words.extend_from_slice(words)
         });
-        self.ids.len()
+        Ok(self.ids.len())
     }
 
     /// Finds π and c by fixed-point iteration from π = 1, together with the `peers`.

@@ -7,7 +7,7 @@ use super::prefetch::prefetch;
 use super::relabel::Relabel;
 use super::{Job, walk};
 use crate::device::sample::{check_edges, repeated};
-use crate::error::Result;
+use crate::error::{Result, try_reserve};
 use crate::graph::InEdges;
 
 /// A group ends at this many edges or rows: what it prefetches must stay in the first-level cache.
@@ -46,6 +46,8 @@ impl Lists {
         self.edge_weight.clear();
         self.n_src = dst.len();
         if self.src.len() < dst.len() {
+            let more = dst.len() - self.src.len();
+            reserve(&mut self.src, more)?;
             self.src.resize(dst.len(), 0);
         }
         self.src[..dst.len()].copy_from_slice(dst);
@@ -85,17 +87,22 @@ impl Lists {
                 {
                     let row = graph.row(later);
                     let (first, end) = (offsets[row] as usize, offsets[row + 1] as usize);
-                    for line in (first..end.min(first + SCANNED_AHEAD)).step_by(64 / size_of::<u32>()) {
+                    for line in
+                        (first..end.min(first.saturating_add(SCANNED_AHEAD))).step_by(64 / size_of::<u32>())
+                    {
                         prefetch(indices, line);
                     }
                 }
                 let vertex = dst[row];
-                let (edges, shift) = (graph.positions(vertex), graph.shift(vertex));
+                let (edges, shift) = (graph.checked_positions(vertex)?, graph.shift(vertex));
                 let n_before = self.indices.len() as u64 + self.group.len() as u64;
-                check_edges(n_before.saturating_add(picker.at_least(edges.end - edges.start)))?;
+                let at_least = picker.at_least(edges.end - edges.start);
+                check_edges(n_before.saturating_add(at_least))?;
+                reserve(&mut self.group, at_least as usize)?;
                 let first_kept = self.group.len();
                 picker.pick(pick::Row { place: row, vertex, edges, shift }, &mut self.group);
                 if job.spec.edge_ids {
+                    reserve(&mut self.edge_id, self.group.len() - first_kept)?;
                     self.edge_id.extend(self.group[first_kept..].iter().map(|edge| edge + shift));
                 }
                 if !P::SCANS {
@@ -107,16 +114,20 @@ impl Lists {
                 indptr[row] = n_edges as u32;
             }
             self.sources.clear();
+            reserve(&mut self.sources, self.group.len())?;
             self.sources.extend(self.group.iter().map(|&edge| {
                 let source = indices[edge as usize];
                 relabel.prefetch(source);
                 source
             }));
-            self.append_sources(relabel);
+            graph.check_sources(&self.sources)?;
+            self.append_sources(relabel)?;
             if let Some(edge_type) = graph.edge_type {
+                reserve(&mut self.edge_type, self.group.len())?;
                 self.edge_type.extend(self.group.iter().map(|&edge| edge_type[edge as usize]));
             }
             if let Some(edge_weight) = graph.edge_weight.filter(|_| job.spec.edge_weights) {
+                reserve(&mut self.edge_weight, self.group.len())?;
                 self.edge_weight.extend(self.group.iter().map(|&edge| edge_weight[edge as usize]));
             }
         }
@@ -134,9 +145,9 @@ impl Lists {
     ) -> Result<()> {
         for (row, &vertex) in dst.iter().enumerate() {
             self.sources.clear();
-            walks.neighbors(row, vertex, &mut self.sources, weight);
+            walks.neighbors(row, vertex, &mut self.sources, weight)?;
             check_edges(self.indices.len() as u64 + self.sources.len() as u64)?;
-            self.append_sources(relabel);
+            self.append_sources(relabel)?;
             indptr[row + 1] = self.indices.len() as u32;
         }
         Ok(())
@@ -144,13 +155,17 @@ impl Lists {
 
     /// Gives the group's sources their positions, and appends the new ones to the block's.
     #[inline(always)]
-    fn append_sources(&mut self, relabel: &mut impl Relabel) {
+    fn append_sources(&mut self, relabel: &mut impl Relabel) -> Result<()> {
         // Room for one more than can be new: every source is written where the next new one belongs, and counted only
         // if it is new.
         let room = self.n_src + self.sources.len() + 1;
         if self.src.len() < room {
-            self.src.resize(room.next_power_of_two(), 0);
+            let room = room.next_power_of_two();
+            let more = room - self.src.len();
+            reserve(&mut self.src, more)?;
+            self.src.resize(room, 0);
         }
+        reserve(&mut self.indices, self.sources.len())?;
         let mut n_src = self.n_src;
         let src = &mut self.src[..];
         self.indices.extend(self.sources.iter().map(|&source| {
@@ -160,5 +175,21 @@ impl Lists {
             position
         }));
         self.n_src = n_src;
+        Ok(())
     }
+}
+
+/// Makes room in a list of the block for `n` more. Lists double: nearly always there is room.
+#[inline(always)]
+pub(super) fn reserve<T>(list: &mut Vec<T>, n: usize) -> Result<()> {
+    if list.capacity() - list.len() >= n {
+        return Ok(());
+    }
+    grow(list, n)
+}
+
+#[cold]
+fn grow<T>(list: &mut Vec<T>, n: usize) -> Result<()> {
+    let asked = format!("it has {} vertices or edges so far, and is to get {n} more", list.len());
+    try_reserve(list, "the block of a batch", n, asked)
 }

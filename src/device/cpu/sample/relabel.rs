@@ -1,6 +1,7 @@
 //! From global ids to positions in a block, in order of first occurrence.
 
 use super::prefetch::prefetch;
+use crate::error::{Result, try_zeroed};
 use crate::huge_pages;
 
 /// Graphs of up to this many vertices are relabelled by a table with one entry per vertex (at most 1 GiB per workspace,
@@ -12,7 +13,7 @@ pub(super) trait Relabel {
     /// Prefetches the memory that `position(id, _)` will touch.
     fn prefetch(&self, id: u32);
 
-    /// The position of `id`; an id not seen yet gets the position `next`.
+    /// The position of `id`, which must be that of a vertex; an id not seen yet gets the position `next`.
     fn position(&mut self, id: u32, next: u32) -> u32;
 }
 
@@ -27,12 +28,15 @@ pub(super) struct Stamped {
 impl Stamped {
     /// Forgets all ids, and makes room for those below `n_vertices`. `used`: an upper bound of the positions given
     /// since the last call.
-    pub(super) fn begin(&mut self, n_vertices: usize, used: usize) {
+    ///
+    /// Errors: there is no memory for an entry per vertex.
+    pub(super) fn begin(&mut self, n_vertices: usize, used: usize) -> Result<()> {
         if self.entries.len() < n_vertices {
-            self.entries = vec![0; n_vertices];
+            let asked = format_args!("the graph has {n_vertices} vertices");
+            self.entries = try_zeroed("a table of the vertices in a batch", n_vertices, asked)?;
             huge_pages::prefer(&self.entries);
             self.base = 1;
-            return;
+            return Ok(());
         }
         let next = self.base as u64 + used as u64;
         if next + n_vertices as u64 > u64::from(u32::MAX) {
@@ -41,6 +45,7 @@ impl Stamped {
         } else {
             self.base = next as u32;
         }
+        Ok(())
     }
 }
 
@@ -166,7 +171,7 @@ mod tests {
         let mut used = 0;
         for (number, n_vertices) in [(0, 50), (1, 2000), (2, 2000), (3, 40), (4, 5000)] {
             let ids = batch(number, n_vertices);
-            stamped.begin(n_vertices as usize, used);
+            stamped.begin(n_vertices as usize, used).unwrap();
             hashed.begin(1);
             let expected = naive(&ids);
             let (found, n) = positions(&mut stamped, &ids);
@@ -179,11 +184,11 @@ mod tests {
     #[test]
     fn stamps_start_again_before_they_overflow() {
         let mut stamped = Stamped::default();
-        stamped.begin(2000, 0);
+        stamped.begin(2000, 0).unwrap();
         stamped.base = u32::MAX - 4500;
         let mut used = 0;
         for number in 0..6 {
-            stamped.begin(2000, used);
+            stamped.begin(2000, used).unwrap();
             let ids = batch(number, 2000);
             let (found, n) = positions(&mut stamped, &ids);
             assert_eq!(found, naive(&ids));

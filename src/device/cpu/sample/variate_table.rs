@@ -4,6 +4,7 @@ use super::pick::for_words;
 use super::relabel::MAX_STAMPED_VERTICES;
 use crate::device::SampleSpec;
 use crate::device::cpu::vectors::Vectors;
+use crate::error::{Result, try_capacity};
 use crate::graph::InEdges;
 use crate::huge_pages;
 use crate::rng::Variates;
@@ -39,21 +40,23 @@ impl VariateTable {
         spec: &SampleSpec,
         variates: &Variates,
         stream: u64,
-    ) -> Option<TopBytes<'_>> {
+    ) -> Result<Option<TopBytes<'_>>> {
         let n = graph.n_vertices;
         let has_them = self.of == Some((*variates, stream)) && self.bytes.len() == n + PADDING;
         if !has_them {
             let degree = |&vertex: &u32| {
                 let edges = graph.positions(vertex);
-                edges.end - edges.start
+                // What is wrong is found where the row is read.
+                edges.end.saturating_sub(edges.start)
             };
             let scanned: u64 = dst.iter().map(degree).filter(|&degree| degree > spec.fanout as u64).sum();
             if n > MAX_STAMPED_VERTICES || scanned < n as u64 {
-                return None;
+                return Ok(None);
             }
             self.bytes.clear();
             if self.bytes.capacity() < n + PADDING {
-                self.bytes = Vec::with_capacity(n + PADDING);
+                let asked = format_args!("the graph has {n} vertices");
+                self.bytes = try_capacity("a table of the vertices' variates", n + PADDING, asked)?;
                 huge_pages::prefer(self.bytes.spare_capacity_mut());
             }
             for_words(
@@ -68,7 +71,7 @@ impl VariateTable {
             self.bytes.resize(n + PADDING, 0);
             self.of = Some((*variates, stream));
         }
-        Some(TopBytes { bytes: &self.bytes })
+        Ok(Some(TopBytes { bytes: &self.bytes }))
     }
 }
 
@@ -80,10 +83,10 @@ pub(super) struct TopBytes<'t> {
 }
 
 impl TopBytes<'_> {
-    /// The byte of a vertex.
+    /// The byte of a vertex; 255 for what is no vertex, which the caller finds if it keeps the edge.
     #[inline(always)]
     pub(super) fn of(self, vertex: u32) -> u8 {
-        self.bytes[vertex as usize]
+        self.bytes.get(vertex as usize).copied().unwrap_or(u8::MAX)
     }
 
     /// Calls `each` with the places of the sources whose bytes are at most `limit`, ascending. `found` is memory to
@@ -192,11 +195,11 @@ mod tests {
             let variates = Variates::new(7, batch, Kappa::steps(kappa).unwrap());
             let stream = Purpose::Source.stream(layer);
             // A single destination is not enough, unless the table is there.
-            assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).is_none());
-            let bytes = table.get(graph.in_edges(), &all, &spec, &variates, stream).unwrap();
+            assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).unwrap().is_none());
+            let bytes = table.get(graph.in_edges(), &all, &spec, &variates, stream).unwrap().unwrap();
             let word = |vertex: u32| variates.word(stream, vertex.into());
             assert!(all.iter().all(|&vertex| u32::from(bytes.of(vertex)) == word(vertex) >> 24));
-            assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).is_some());
+            assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).unwrap().is_some());
         }
     }
 

@@ -1,5 +1,6 @@
 //! PinSAGE's random walks: which vertices are visited most.
 
+use crate::error::Result;
 use crate::graph::InEdges;
 use crate::rng::{Purpose, bounded, uniform};
 
@@ -25,19 +26,21 @@ impl Walks<'_> {
     /// visits to `weight`.
     ///
     /// A walk ends at a vertex without in-edges.
+    ///
+    /// Errors: the graph's arrays are not valid.
     pub(super) fn neighbors(
         &mut self,
         place: usize,
         vertex: u32,
         sources: &mut Vec<u32>,
         weight: &mut Vec<f64>,
-    ) {
+    ) -> Result<()> {
         match self.walked {
             Some(walked) => {
                 self.visits.clear();
                 self.visits.extend_from_slice(&walked[place]);
             }
-            None => self.walk(vertex),
+            None => self.walk(vertex)?,
         }
         self.visits.sort_unstable();
         self.ranking.clear();
@@ -51,9 +54,10 @@ impl Walks<'_> {
         let total: u64 = self.ranking.iter().map(|&(count, _)| u64::from(count)).sum();
         sources.extend(self.ranking.iter().map(|&(_, vertex)| vertex));
         weight.extend(self.ranking.iter().map(|&(count, _)| f64::from(count) / total as f64));
+        Ok(())
     }
 
-    fn walk(&mut self, vertex: u32) {
+    fn walk(&mut self, vertex: u32) -> Result<()> {
         let restart = Purpose::WalkRestart.stream(self.layer);
         let step = Purpose::WalkStep.stream(self.layer);
         self.visits.clear();
@@ -64,15 +68,17 @@ impl Walks<'_> {
                 if uniform(self.seed, restart, counter) < self.restart {
                     at = vertex;
                 }
-                let neighbors = self.graph.sources(at);
+                let neighbors = self.graph.sources(at)?;
                 if neighbors.is_empty() {
                     break;
                 }
                 at = neighbors[bounded(self.seed, step, counter, neighbors.len() as u64) as usize];
+                self.graph.check_sources(&[at])?;
                 if at != vertex {
                     self.visits.push(at);
                 }
             }
         }
+        Ok(())
     }
 }
