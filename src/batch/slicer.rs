@@ -11,7 +11,7 @@ use crate::data::{Dataset, Features, SparseFeatures};
 use crate::device::{
     Cpu, CpuBuffer, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_length};
 use crate::pattern::Pattern;
 use crate::rng::{Kappa, Variates};
 use crate::sample::{Sampler, SamplerConfig};
@@ -235,7 +235,7 @@ impl<S: Scalar> Slicer<S> {
         let mut n = 0u64;
         indptr[0] = 0;
         for (end, &v) in indptr[1..].iter_mut().zip(vertices) {
-            n += x.indptr()[v as usize + 1] - x.indptr()[v as usize];
+            n += x.checked_row(v as usize)?.1.len() as u64;
             *end = u32::try_from(n).map_err(|_| Error::TooLarge {
                 what: "the minibatch's sparse features",
                 count: n,
@@ -246,8 +246,9 @@ impl<S: Scalar> Slicer<S> {
         let mut values = self.cpu.allocate::<S>(n as usize)?;
         let mut names = self.cpu.allocate::<u32>(n as usize)?;
         for (ends, &v) in indptr.windows(2).zip(vertices) {
-            let (to, from) = (ends[0] as usize..ends[1] as usize, x.indptr()[v as usize]);
-            let (columns, row) = x.row(v as usize);
+            let to = ends[0] as usize..ends[1] as usize;
+            let (from, columns, row) = x.checked_row(v as usize)?;
+            check_length("feature indices, which were changed,", columns.len(), to.len())?;
             indices[to.clone()].copy_from_slice(columns);
             for (i, at) in to.enumerate() {
                 values[at] = S::from_f64(f64::from(row[i]));

@@ -303,6 +303,34 @@ impl SparseFeatures {
         (&self.indices[entries.clone()], &self.values[entries])
     }
 
+    /// The position of a row's first entry, its columns and its values, checked again: mapped arrays may have been
+    /// changed meanwhile.
+    ///
+    /// Errors: the row's offsets are not inside of the arrays, or a column is not below the number of columns.
+    pub(crate) fn checked_row(&self, row: usize) -> Result<(u64, &[u32], &[f32])> {
+        let (first, end) = (self.indptr[row], self.indptr[row + 1]);
+        if end < first {
+            let (array, position) = ("feature indptr", row as u64 + 1);
+            return Err(Error::NotMonotone { array, position, value: end, previous: first });
+        }
+        if end > self.indices.len() as u64 {
+            let value = i64::try_from(end).unwrap_or(i64::MAX);
+            let (position, limit) = (row as u64 + 1, self.indices.len() as u64 + 1);
+            return Err(Error::IndexOutOfRange { array: "feature indptr", position, value, limit });
+        }
+        let entries = first as usize..end as usize;
+        let (columns, values) = (&self.indices[entries.clone()], &self.values[entries]);
+        if let Some(place) = columns.iter().position(|&column| column as usize >= self.dim) {
+            return Err(Error::IndexOutOfRange {
+                array: "feature indices",
+                position: first + place as u64,
+                value: columns[place].into(),
+                limit: self.dim as u64,
+            });
+        }
+        Ok((first, columns, values))
+    }
+
     fn to_dense<T: FeatureElement>(&self, narrow: impl Fn(f32) -> T + Sync) -> Result<Dense<T>> {
         let too_large =
             Error::TooLarge { what: "the dense feature matrix", count: u64::MAX, limit: usize::MAX as u64 };

@@ -79,7 +79,8 @@ impl<'a> InEdges<'a> {
             let (value, previous) = (positions.end, positions.start);
             return Error::NotMonotone { array: "indptr", position, value, previous };
         }
-        let (value, limit) = (positions.end as i64, self.indices.len() as u64 + 1);
+        let value = i64::try_from(positions.end).unwrap_or(i64::MAX);
+        let limit = self.indices.len() as u64 + 1;
         Error::IndexOutOfRange { array: "indptr", position, value, limit }
     }
 

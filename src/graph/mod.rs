@@ -206,7 +206,8 @@ impl Graph {
     /// Number of in-edges of a vertex. Panics if the vertex is out of range.
     pub fn in_degree(&self, vertex: u32) -> u64 {
         let vertex = vertex as usize;
-        self.indptr[vertex + 1] - self.indptr[vertex]
+        // Of a mapped graph that somebody changes, anything is possible.
+        self.indptr[vertex + 1].saturating_sub(self.indptr[vertex])
     }
 
     /// The sum of the weights of a vertex's in-edges; without weights their number. The first call adds up the weights

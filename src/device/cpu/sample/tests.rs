@@ -2,6 +2,7 @@
 //!
 //! Statistical tests have fixed seeds and state how often a correct sampler would fail them at a random seed.
 
+mod changed;
 mod contract;
 mod enumeration;
 mod equality;

@@ -49,7 +49,8 @@ impl VariateTable {
                 // What is wrong is found where the row is read.
                 edges.end.saturating_sub(edges.start)
             };
-            let scanned: u64 = dst.iter().map(degree).filter(|&degree| degree > spec.fanout as u64).sum();
+            let degrees = dst.iter().map(degree).filter(|&degree| degree > spec.fanout as u64);
+            let scanned = degrees.fold(0, u64::saturating_add);
             if n > MAX_STAMPED_VERTICES || scanned < n as u64 {
                 return Ok(None);
             }
