@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::device::on_device;
-use super::{Global, WRONG_USAGE, output};
+use super::{Global, USAGE, output};
 use cohop::device::Device;
 use cohop::{Result, nn, tape};
 
@@ -41,7 +41,7 @@ fn run_on<D: Device<Scalar = f64>>(device: D, global: &Global, args: &GradcheckA
         let names: Vec<&str> = cases().map(|case| case.name).collect();
         let names = names.join("\n  ");
         eprintln!("cohop: no operation or layer has {filter:?} in its name; there are\n  {names}");
-        return Ok(ExitCode::from(WRONG_USAGE));
+        return Ok(ExitCode::from(USAGE));
     }
     let mut all_passed = true;
     if !global.json {
