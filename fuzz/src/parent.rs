@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Options, Target};
 
-/// Address space that a child may take, about ten times what it needs: what a size in a file asks for beyond it must be an
-/// error.
+/// Address space that a child may take, about ten times what it needs: what a size in a file asks for beyond it must be
+/// an error.
 const MEMORY_KIB: u64 = 1 << 20;
 
 /// How long a round may take: a hundred times what it takes when others use the machine, too.

@@ -85,6 +85,8 @@ impl<'a> InEdges<'a> {
     }
 
     /// `Ok` if all of `sources`, read from `indices`, are vertices.
+    ///
+    /// Errors: one is not, which names its first place in `indices`.
     #[inline(always)]
     pub fn check_sources(&self, sources: &[u32]) -> Result<()> {
         let largest = sources.iter().copied().max().unwrap_or(0);

@@ -283,8 +283,8 @@ fn one() -> u64 {
     1
 }
 
-/// Takes a number that was left open from the data set; a given number must agree with the data set.
-/// Sets a number of the model that was left open (0) to that of the data set, where it comes from what may be `missing`.
+/// Takes a number that was left open from the data set; a given number must agree with the data set. Sets a number of
+/// the model that was left open (0) to that of the data set, where it comes from what may be `missing`.
 fn fill(value: &mut usize, from_data: usize, name: &'static str, missing: &str) -> Result<()> {
     if from_data == 0 {
         return Err(Error::invalid(name, 0, format!("at least 1: the data set has no {missing}")));

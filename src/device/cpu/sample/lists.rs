@@ -25,12 +25,12 @@ const SCANNED_AHEAD: usize = 128;
 #[derive(Default)]
 pub(super) struct Lists {
     /// May be longer than the sources found: only the first `n_src` count.
-    pub src: Vec<u32>,
-    pub n_src: usize,
-    pub indices: Vec<u32>,
-    pub edge_id: Vec<u64>,
-    pub edge_type: Vec<u16>,
-    pub edge_weight: Vec<f32>,
+    pub(super) src: Vec<u32>,
+    pub(super) n_src: usize,
+    pub(super) indices: Vec<u32>,
+    pub(super) edge_id: Vec<u64>,
+    pub(super) edge_type: Vec<u16>,
+    pub(super) edge_weight: Vec<f32>,
     /// Kept edges of the group.
     group: Vec<u64>,
     /// Their sources.
@@ -39,7 +39,7 @@ pub(super) struct Lists {
 
 impl Lists {
     /// Empties the lists and puts the destinations first.
-    pub fn begin(&mut self, dst: &[u32], relabel: &mut impl Relabel) -> Result<()> {
+    pub(super) fn begin(&mut self, dst: &[u32], relabel: &mut impl Relabel) -> Result<()> {
         self.indices.clear();
         self.edge_id.clear();
         self.edge_type.clear();
@@ -64,7 +64,7 @@ impl Lists {
     }
 
     /// Samples all rows with a picker of edges.
-    pub fn pick_rows<P: Pick>(
+    pub(super) fn pick_rows<P: Pick>(
         &mut self,
         job: &Job,
         rows: Range<usize>,
@@ -135,7 +135,7 @@ impl Lists {
     }
 
     /// Samples all rows by walks.
-    pub fn walk_rows(
+    pub(super) fn walk_rows(
         &mut self,
         dst: &[u32],
         relabel: &mut impl Relabel,
