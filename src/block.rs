@@ -384,8 +384,9 @@ impl<D: Device> Block<D> {
     /// The same with the degrees in `graph`.
     pub(crate) fn with_degrees_in(self, device: &D, graph: &Graph) -> Result<Self> {
         let in_degree = |v| graph.in_degree(v);
-        match self.edge_weight {
-            Some(_) => self.with_weighted_degrees(device, in_degree, |v| graph.weighted_in_degree(v)),
+        let sums = if self.edge_weight.is_some() { graph.weighted_in_degrees()? } else { None };
+        match sums {
+            Some(sums) => self.with_weighted_degrees(device, in_degree, |v| sums[v as usize]),
             None => self.with_degrees(device, in_degree),
         }
     }

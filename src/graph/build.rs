@@ -158,7 +158,7 @@ impl Graph {
             indices: indices.into(),
             edge_type: None,
             edge_weight: None,
-            weighted_in_degree: OnceLock::new(),
+            weighted_in_degrees: OnceLock::new(),
             n_relations: 0,
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use rayon::prelude::*;
 
 use crate::array::{Array, Bytes};
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_length, try_zeroed};
 
 mod build;
 mod degrees;
@@ -49,7 +49,7 @@ pub struct Graph {
     edge_type: Option<Array<u16>>,
     edge_weight: Option<Array<f32>>,
     /// Sums of the rows of `edge_weight`, once they were asked for.
-    weighted_in_degree: OnceLock<Arc<[f64]>>,
+    weighted_in_degrees: OnceLock<Arc<Vec<f64>>>,
     n_relations: usize,
 }
 
@@ -128,7 +128,7 @@ impl Graph {
             indices,
             edge_type,
             edge_weight,
-            weighted_in_degree: OnceLock::new(),
+            weighted_in_degrees: OnceLock::new(),
             n_relations: 0,
         })
     }
@@ -154,7 +154,7 @@ impl Graph {
         check_length("edge_weight", edge_weight.len(), self.indices.len())?;
         check_weights(&edge_weight)?;
         self.edge_weight = Some(edge_weight);
-        self.weighted_in_degree = OnceLock::new();
+        self.weighted_in_degrees = OnceLock::new();
         Ok(self)
     }
 
@@ -210,15 +210,25 @@ impl Graph {
         self.indptr[vertex + 1].saturating_sub(self.indptr[vertex])
     }
 
-    /// The sum of the weights of a vertex's in-edges; without weights their number. The first call adds up the weights
-    /// of all vertices, which are kept: `8 · n_vertices` bytes. Panics if the vertex is out of range.
-    pub fn weighted_in_degree(&self, vertex: u32) -> f64 {
-        let Some(weights) = &self.edge_weight else { return self.in_degree(vertex) as f64 };
-        let sums = self.weighted_in_degree.get_or_init(|| {
-            let row = |ends: &[u64]| sum(&weights[ends[0] as usize..ends[1] as usize]);
-            self.indptr.par_windows(2).with_min_len(ROWS_PER_TASK).map(row).collect()
-        });
-        sums[vertex as usize]
+    /// `[n_vertices]`: the sum of the weights of each vertex's in-edges; `None` without weights. The first call adds
+    /// them up; the sums are kept.
+    ///
+    /// Errors: no memory for `8 · n_vertices` bytes, or the graph is mapped and its `indptr` has been changed
+    /// meanwhile.
+    pub fn weighted_in_degrees(&self) -> Result<Option<&[f64]>> {
+        let Some(weights) = &self.edge_weight else { return Ok(None) };
+        if let Some(sums) = self.weighted_in_degrees.get() {
+            return Ok(Some(sums));
+        }
+        let asked = format_args!("{} vertices", self.n_vertices());
+        let mut sums: Vec<f64> = try_zeroed("sums of edge weights", self.n_vertices(), asked)?;
+        let in_edges = self.in_edges();
+        sums.par_iter_mut().with_min_len(ROWS_PER_TASK).enumerate().try_for_each(|(vertex, out)| {
+            let positions = in_edges.checked_positions(vertex as u32)?;
+            *out = sum(&weights[positions.start as usize..positions.end as usize]);
+            Ok(())
+        })?;
+        Ok(Some(self.weighted_in_degrees.get_or_init(|| Arc::new(sums))))
     }
 
     /// Numbers of the edges from `source` to `destination`, which are consecutive: several for parallel edges, none if

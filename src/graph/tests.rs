@@ -314,3 +314,13 @@ fn edges_are_found_by_their_ends_and_know_their_places_in_the_list() {
     }
     assert!(graph.edge_ids(0, n).is_empty() && graph.edge_ids(n, 0).is_empty());
 }
+
+#[test]
+fn weights_are_summed_by_destination() {
+    let graph = Graph::from_edges(3, &[(0, 1), (2, 1), (1, 2)]).unwrap();
+    assert_eq!(graph.weighted_in_degrees().unwrap(), None);
+    let weighted = graph.with_edge_weights(vec![0.5, 2.0, 0.25]).unwrap();
+    assert_eq!(weighted.weighted_in_degrees().unwrap(), Some(&[0.0, 2.5, 0.25][..]));
+    let again = weighted.with_edge_weights(vec![1.0, 0.0, 3.0]).unwrap();
+    assert_eq!(again.weighted_in_degrees().unwrap(), Some(&[0.0, 1.0, 3.0][..]));
+}
