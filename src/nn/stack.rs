@@ -51,7 +51,8 @@ impl<D: Device> Stack<D> {
     /// A built-in model with freshly initialised parameters, which are a function of `config` and `seed` alone.
     ///
     /// Errors: `config` has no layers, no classes, hidden layers of width 0, no heads, a probability that is not at
-    /// least 0 and below 1, or attention dropout for R-GAT; and those of the layers.
+    /// least 0 and below 1, attention dropout for R-GAT, or edge weights for an attention model; and those of the
+    /// layers.
     pub fn new(device: &D, config: &ModelConfig, seed: u64) -> Result<Self> {
         config.check()?;
         let mut parameters = Parameters::new(seed);
