@@ -244,7 +244,8 @@ fn use_data_set(path: &Path, random: &mut Random) -> Result<End, String> {
     };
     let must = |result: Result<()>, what: &str| result.map_err(|error| format!("{what}: {error}"));
     must(set.validate(), "what was loaded is not valid")?;
-    let (n, summary) = (set.n_vertices(), set.summary());
+    let n = set.n_vertices();
+    let summary = set.summary().map_err(|error| format!("what was loaded cannot be counted: {error}"))?;
     if summary.class_counts.iter().sum::<u64>() + summary.unlabelled != n as u64 {
         return Err(format!("classes are not counted: {summary:?}"));
     }
@@ -281,7 +282,7 @@ fn train(set: &Arc<Dataset>) -> Result<(), String> {
 fn again(path: &Path, set: &Dataset) -> Result<()> {
     let folder = path.with_extension("again");
     set.write(&folder)?;
-    let (again, was) = (data::load(&folder)?.summary(), set.summary());
+    let (again, was) = (data::load(&folder)?.summary()?, set.summary()?);
     let is_same =
         (again.vertices, again.edges, again.classes, &again.class_counts, again.train, again.splits)
             == (was.vertices, was.edges, was.classes, &was.class_counts, was.train, was.splits);
