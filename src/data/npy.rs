@@ -84,18 +84,32 @@ impl Dtype {
         self.entry().0
     }
 
-    fn bytes(self) -> usize {
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
         self.entry().1
     }
 }
 
 /// The contents of a header.
 #[derive(Clone, Debug, PartialEq)]
-struct Header {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    /// Product of the shape.
-    len: usize,
+pub struct Header {
+    /// The element type.
+    pub dtype: Dtype,
+    /// The number of elements in each dimension.
+    pub shape: Vec<usize>,
+    /// The number of elements: the product of the shape, which memory could hold.
+    pub len: usize,
+    /// Whether the first index runs fastest in the file, and not the last.
+    pub fortran_order: bool,
+}
+
+impl Header {
+    fn in_c_order(self) -> Result<Self, String> {
+        match self.fortran_order {
+            true => Err("is in Fortran order: save numpy.ascontiguousarray(..) of it".into()),
+            false => Ok(self),
+        }
+    }
 }
 
 /// An array: a file in a folder, or a member of an archive.
@@ -122,7 +136,9 @@ impl NpyArray {
     /// is shorter than its shape needs.
     pub fn open(path: &Path, name: &str) -> Result<Self> {
         let mut file = open_regular(path)?;
-        let (header, offset) = read_header(&mut file).map_err(|problem| Error::format(path, problem))?;
+        let fail = |problem: String| Error::format(path, problem);
+        let (header, offset) = read_header(&mut file).map_err(fail)?;
+        let header = header.in_c_order().map_err(fail)?;
         let bytes = file.metadata().map_err(|e| Error::io(path, e))?.len();
         let expected = offset as u64 + (header.len * header.dtype.bytes()) as u64;
         if bytes < expected {
@@ -142,7 +158,7 @@ impl NpyArray {
     /// Errors: the member cannot be read, its header is not a supported one, or its length does not fit its shape.
     pub fn read(path: &Path, name: &str, reader: &mut impl Read) -> Result<Self> {
         let fail = |problem: String| Error::format(path, format!("array {name}: {problem}"));
-        let (header, _) = read_header(reader).map_err(fail)?;
+        let header = read_header(reader).and_then(|(header, _)| header.in_c_order()).map_err(fail)?;
         let expected = header.len * header.dtype.bytes();
         let mut bytes = Vec::new();
         // One byte more than expected: reading to the end makes the archive check its checksum.
@@ -450,8 +466,10 @@ pub(super) fn open_regular(path: &Path) -> Result<std::fs::File> {
     std::fs::File::open(path).map_err(|e| Error::io(path, e))
 }
 
-/// The header, and its number of bytes. Errors are texts, to which the caller adds the file.
-fn read_header(reader: &mut impl Read) -> Result<(Header, usize), String> {
+/// Reads a header. Returns it and its number of bytes, after which the data begins.
+///
+/// Errors: texts, to which the caller adds the file: the header is cut off, or not a supported one.
+pub fn read_header(reader: &mut impl Read) -> Result<(Header, usize), String> {
     let mut fixed = [0; 10];
     reader.read_exact(&mut fixed).map_err(|e| format!("no .npy header: {e}"))?;
     if &fixed[..6] != MAGIC {
@@ -495,9 +513,7 @@ fn parse_header(text: &str) -> Result<Header, String> {
         let known: Vec<&str> = DTYPES.iter().map(|(_, known, _)| *known).collect();
         return Err(format!("dtype {name} is not supported: expected one of {}", known.join(" ")));
     };
-    if !value_of("fortran_order")?.starts_with("False") {
-        return Err("is in Fortran order: save numpy.ascontiguousarray(..) of it".into());
-    }
+    let fortran_order = value_of("fortran_order")?.starts_with("True");
     let shape_text = value_of("shape")?
         .strip_prefix('(')
         .and_then(|s| s.split_once(')'))
@@ -512,7 +528,7 @@ fn parse_header(text: &str) -> Result<Header, String> {
         .try_fold(1usize, |len, &n| len.checked_mul(n))
         .filter(|len| len.checked_mul(bytes).is_some_and(|bytes| bytes < isize::MAX as usize))
         .ok_or(format!("the shape ({shape_text}) is too large"))?;
-    Ok(Header { dtype, shape, len })
+    Ok(Header { dtype, shape, len, fortran_order })
 }
 
 /// Writes a `.npy` file. `shape` must be that of `data`, and `dtype` must have the size of `T`.
@@ -540,7 +556,7 @@ pub fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data:
 }
 
 /// Writes a `.npy` file piece by piece.
-pub(super) struct Writer {
+pub struct Writer {
     path: PathBuf,
     file: BufWriter<std::fs::File>,
     dtype: Dtype,
@@ -551,7 +567,9 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer for a vector, or for rows of `cols` elements.
-    pub(super) fn create(path: &Path, dtype: Dtype, cols: Option<usize>) -> Result<Self> {
+    ///
+    /// Errors: the file cannot be made or written.
+    pub fn create(path: &Path, dtype: Dtype, cols: Option<usize>) -> Result<Self> {
         let header = header_bytes(dtype, &shape(usize::MAX, cols), 0);
         let create = || -> std::io::Result<_> {
             let mut file = BufWriter::new(std::fs::File::create(path)?);
@@ -562,14 +580,19 @@ impl Writer {
         Ok(Writer { path: path.to_owned(), file, dtype, cols, header_len: header.len(), n_written: 0 })
     }
 
-    pub(super) fn write<T: bytemuck::Pod>(&mut self, data: &[T]) -> Result<()> {
+    /// Appends elements; `T` must have the size of the dtype.
+    ///
+    /// Errors: the file cannot be written.
+    pub fn write<T: bytemuck::Pod>(&mut self, data: &[T]) -> Result<()> {
         debug_assert_eq!(size_of::<T>(), self.dtype.bytes());
         self.n_written += data.len();
         self.file.write_all(bytemuck::cast_slice(data)).map_err(|e| Error::io(&self.path, e))
     }
 
     /// Writes the header, now that the length is known.
-    pub(super) fn finish(self) -> Result<()> {
+    ///
+    /// Errors: the file cannot be written.
+    pub fn finish(self) -> Result<()> {
         let n_rows = self.cols.map_or(self.n_written, |cols| self.n_written.checked_div(cols).unwrap_or(0));
         let header = header_bytes(self.dtype, &shape(n_rows, self.cols), self.header_len);
         debug_assert_eq!(header.len(), self.header_len);
