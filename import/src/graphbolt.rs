@@ -163,6 +163,10 @@ fn typed(
             Err(place.error(format!("graph.{what}[{i}] has no type: expected one, as there are several")))
         }
     };
+    fn twice<'a>(mut sorted: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+        let mut last = sorted.next()?;
+        sorted.find(|name| std::mem::replace(&mut last, name) == *name)
+    }
     let mut of_vertices = choose(input, place, "node", features, found)?;
     let mut of_edges = choose(input, place, "edge", features, found)?;
     let mut types = Vec::new();
@@ -171,6 +175,9 @@ fn typed(
         types.push(VertexType { n: nodes.num, features: of_vertices.remove(&name), name });
     }
     types.sort_by(|a, b| a.name.cmp(&b.name));
+    if let Some(name) = twice(types.iter().map(|kind| &kind.name)) {
+        return Err(place.error(format!("graph.nodes has type {name} twice")));
+    }
     let mut relations = Vec::new();
     for (i, edges) in graph.edges.into_iter().enumerate() {
         let name = name("edges", i, edges.r#type)?;
@@ -197,13 +204,8 @@ fn typed(
         relations.push(Relation { name, source, destination, edges, n: None, features });
     }
     relations.sort_by(|a, b| a.name.cmp(&b.name));
-    for (what, names) in [
-        ("nodes", types.iter().map(|t| &t.name).collect::<Vec<_>>()),
-        ("edges", relations.iter().map(|r| &r.name).collect()),
-    ] {
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(place.error(format!("graph.{what} has type {} twice", twice[0])));
-        }
+    if let Some(name) = twice(relations.iter().map(|relation| &relation.name)) {
+        return Err(place.error(format!("graph.edges has type {name} twice")));
     }
     if let Some(name) = of_vertices.keys().chain(of_edges.keys()).next() {
         return Err(place.error(format!("feature_data has type {name}, which graph has not")));
