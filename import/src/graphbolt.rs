@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-use cohop::data::FeatureDtype;
 use cohop::data::npy::{Dtype, Writer};
 use cohop::{Error, Result};
 use serde::Deserialize;
@@ -131,8 +130,7 @@ pub(crate) fn read(
     found.n_vertices = Some(n);
     let source = Source { input, place: &place, options, folder };
     read_task(&source, &metadata.tasks.unwrap_or_default(), &starts, &typed, &mut found, &mut *progress)?;
-    let dtype = options.feature_dtype.unwrap_or(FeatureDtype::F32);
-    typed.write_vertices(folder, dtype, &mut found, &mut *progress)?;
+    typed.write_vertices(folder, options.feature_dtype, &mut found, &mut *progress)?;
     typed.read_edges(&starts, folder, sink, &mut found, &mut *progress)?;
     Ok(found)
 }

@@ -69,11 +69,12 @@ impl Typed {
         Ok(starts)
     }
 
-    /// Writes `vertex_type.npy`, if there are several types, and `feat.npy`, if any has features.
+    /// Writes `vertex_type.npy`, if there are several types, and `feat.npy`, if any has features: without a wanted type
+    /// as f16 if all are stored so, else as f32.
     pub(crate) fn write_vertices(
         &self,
         folder: &Path,
-        dtype: FeatureDtype,
+        dtype: Option<FeatureDtype>,
         found: &mut Found,
         progress: Progress<'_>,
     ) -> Result<()> {
@@ -101,6 +102,16 @@ impl Typed {
             repeat: 1,
         };
         let parts: Vec<Part> = self.types.iter().map(part).collect();
+        let dtype = match dtype {
+            Some(dtype) => dtype,
+            None => {
+                let mut halves = true;
+                for place in self.types.iter().filter_map(|kind| kind.features.as_ref()) {
+                    halves &= place.is_array() && ArrayStream::open(place)?.header().dtype == Dtype::F16;
+                }
+                if halves { FeatureDtype::F16 } else { FeatureDtype::F32 }
+            }
+        };
         if write_matrix(&folder.join("feat.npy"), dtype, &parts, "features", found, progress)? {
             found.files.push("feat.npy".into());
         } else {
@@ -119,6 +130,8 @@ impl Typed {
         progress: Progress<'_>,
     ) -> Result<()> {
         let mut parts = Vec::new();
+        let has_features = self.relations.iter().any(|relation| relation.features.is_some());
+        sink.expect(false, self.relations.len() > 1, has_features);
         for (kind, relation) in self.relations.iter().enumerate() {
             let mut edge = |[source, destination]: [u32; 2]| {
                 sink.edge(source, destination, 1.0, kind as u16)?;
@@ -236,7 +249,10 @@ fn read_pairs(
         true => None,
         false => {
             let mut second = ArrayStream::open(place)?;
-            second.skip(n)?;
+            for done in (0..n).step_by(1 << 20) {
+                progress("reading edges", 0.0)?;
+                second.skip((1 << 20).min(n - done))?;
+            }
             Some(second)
         }
     };

@@ -166,6 +166,17 @@ fn one_type_of_nodes() {
 }
 
 #[test]
+fn halves_stay_halves() {
+    let folder = one_type();
+    let features = [1f32, 2.0, 0.1, 65504.0, -0.5].map(half::f16::from_f32);
+    let data = folder.npy("data/node-feat.npy", npy("<f2", false, &[5], &features)).read();
+    let path = data.folder.path().join("feat.npy");
+    let stored = cohop::data::npy::NpyArray::open(&path, "feat").unwrap();
+    assert_eq!(stored.as_stored::<half::f16>().unwrap()[..], features);
+    assert_eq!(stored.matrix().unwrap(), [5, 1]);
+}
+
+#[test]
 fn many_edges_in_either_order() {
     // More than are read at a time, twice.
     let n = 40_000usize;
