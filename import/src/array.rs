@@ -19,7 +19,8 @@ pub(crate) struct Place {
     pub(crate) path: PathBuf,
     /// The array's name; `None`: the file is not an archive.
     member: Option<String>,
-    is_array: bool,
+    /// Whether this is an array, and not text.
+    pub(crate) is_array: bool,
 }
 
 impl Place {
@@ -34,11 +35,6 @@ impl Place {
     /// An array of an `.npz`.
     pub(crate) fn member(path: impl Into<PathBuf>, name: &str) -> Self {
         Place { path: path.into(), member: Some(name.to_owned()), is_array: true }
-    }
-
-    /// Whether this is an array, and not text.
-    pub(crate) fn is_array(&self) -> bool {
-        self.is_array
     }
 
     /// An error about what is here.

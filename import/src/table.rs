@@ -30,7 +30,7 @@ enum Source {
 
 impl Table {
     pub(crate) fn open(place: &Place) -> Result<Self> {
-        if !place.is_array() {
+        if !place.is_array {
             let lines = Lines::open(&place.path)?;
             let source = Source::Text(lines);
             let mut table =

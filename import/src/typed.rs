@@ -107,7 +107,7 @@ impl Typed {
             None => {
                 let mut halves = true;
                 for place in self.types.iter().filter_map(|kind| kind.features.as_ref()) {
-                    halves &= place.is_array() && ArrayStream::open(place)?.header().dtype == Dtype::F16;
+                    halves &= place.is_array && ArrayStream::open(place)?.header().dtype == Dtype::F16;
                 }
                 if halves { FeatureDtype::F16 } else { FeatureDtype::F32 }
             }
@@ -217,7 +217,7 @@ fn read_pairs(
         vertex(id, start, n).ok_or_else(|| out_of_range(NAMES[i], id, n))
     };
     let pair = |source: f64, destination: f64| Ok([check(0, source)?, check(1, destination)?]);
-    if !place.is_array() {
+    if !place.is_array {
         let mut table = Table::open(place)?;
         // A file without lines has no columns.
         if ![0, 2].contains(&table.columns()) {
