@@ -6,7 +6,7 @@ use std::path::Path;
 use cohop::Result;
 use cohop::data::FeatureDtype;
 use cohop::data::npy::{Dtype, Writer};
-use cohop::graph::MAX_VERTICES;
+use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
 use half::{bf16, f16};
 
 use crate::array::{ArrayStream, Place};
@@ -62,8 +62,9 @@ impl Typed {
             starts.push(total);
         }
         for (what, n) in [("vertices", self.types.len()), ("edges", self.relations.len())] {
-            if n == 0 || n > 1 << 16 {
-                return Err(place.error(format!("has {n} types of {what}: expected 1 to {}", 1 << 16)));
+            // Both are 16-bit numbers.
+            if n == 0 || n > MAX_RELATIONS {
+                return Err(place.error(format!("has {n} types of {what}: expected 1 to {MAX_RELATIONS}")));
             }
         }
         Ok(starts)
