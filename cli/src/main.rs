@@ -1,4 +1,4 @@
-//! The command line: `cohop train | infer | info | generate | study | bench | gradcheck`.
+//! The command line: `cohop train | infer | info | import | generate | study | bench | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object per line and nothing else), progress and messages to stderr.
 //! Exit status: 0 success, 1 failure, 2 wrong usage, 130 and 143 stopped by SIGINT and SIGTERM, 141 the reader of
@@ -11,6 +11,7 @@ mod environment;
 mod generate;
 mod given;
 mod gradcheck;
+mod import;
 mod infer;
 mod info;
 mod number;
@@ -72,6 +73,7 @@ enum Command {
     Infer(infer::InferArgs),
     Info(info::InfoArgs),
     Generate(generate::GenerateArgs),
+    Import(Box<import::ImportArgs>),
     Bench(bench::BenchArgs),
     Study(Box<study::StudyArgs>),
     Gradcheck(gradcheck::GradcheckArgs),
@@ -183,6 +185,7 @@ fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
         Command::Train(args) => train::run(&cli.global, args, given),
         Command::Infer(args) => infer::run(&cli.global, args, given),
         Command::Info(args) => info::run(&cli.global, args),
+        Command::Import(args) => import::run(&cli.global, args),
         Command::Generate(args) => generate::run(&cli.global, args),
         Command::Bench(args) => bench::run(&cli.global, args),
         Command::Study(args) => study::run(&cli.global, args),

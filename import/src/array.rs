@@ -171,6 +171,21 @@ fn widen<T: Pod>(bytes: &[u8], out: &mut Vec<f64>, convert: impl Fn(T) -> f64) {
     out.extend(bytes.chunks_exact(size_of::<T>()).map(|b| convert(bytemuck::pod_read_unaligned(b))));
 }
 
+/// The data of an array of at most `most` bytes, whatever its type is.
+pub(crate) fn member_bytes(place: &Place, most: u64) -> Result<Vec<u8>> {
+    let name = place.member.as_deref().unwrap_or_default();
+    let mut bytes = Vec::new();
+    let (reader, _) = open_member(place, name)?;
+    // A header takes 128 bytes.
+    let most = most + 128;
+    let read = reader.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|e| place.error(format!("{e}: is the file truncated or damaged?")))?;
+    match bytes.iter().position(|&b| b == b'\n') {
+        Some(end) if bytes.len() as u64 <= most => Ok(bytes.split_off(end + 1)),
+        _ => Err(place.error("is no array of a few bytes")),
+    }
+}
+
 /// A reader of a member's contents, and their size.
 fn open_member(place: &Place, name: &str) -> Result<(Box<dyn Read>, u64)> {
     let path = &place.path;

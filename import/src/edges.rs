@@ -1,14 +1,16 @@
 //! Text edge lists: CSV, TSV or space separated.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use cohop::data::npy::{Dtype, Writer};
+use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
 use cohop::{Error, Result};
 
-use crate::Progress;
 use crate::sink::Sink;
 use crate::text::{Lines, line_error, shown};
+use crate::{Found, Progress, ReadOptions};
 
 /// What a column of an edge list holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub enum Column {
     Weight,
     /// A relation, 0 to 65535.
     Type,
+    /// When the edge came to be: a finite number.
+    Time,
     /// Not read.
     Skip,
 }
@@ -34,8 +38,9 @@ impl FromStr for Column {
             "destination" => Ok(Column::Destination),
             "weight" => Ok(Column::Weight),
             "type" => Ok(Column::Type),
+            "time" => Ok(Column::Time),
             "-" => Ok(Column::Skip),
-            _ => Err(Error::invalid("--columns", name, "source, destination, weight, type or -")),
+            _ => Err(Error::invalid("--columns", name, "source, destination, weight, type, time or -")),
         }
     }
 }
@@ -65,18 +70,28 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    fn number(&mut self, id: &str, memory: u64) -> Result<u64> {
-        if let Some(&number) = self.numbers.get(id) {
-            return Ok(u64::from(number));
+    fn number(&mut self, id: &str, memory: u64) -> Result<u32> {
+        if let Some(number) = self.get(id) {
+            return Ok(number);
         }
         // An entry of the table, its share of free ones, and the text with what its allocation costs.
         self.bytes += 64 + id.len() as u64;
         if self.bytes > memory {
-            return Err(Error::invalid("--memory", memory, "more: the ids alone need more than half of it"));
+            return Err(Error::invalid("--memory", memory, "more: ids take more than their quarter of it"));
         }
         let number = self.numbers.len() as u32;
         self.numbers.insert(id.into(), number);
-        Ok(u64::from(number))
+        Ok(number)
+    }
+
+    /// The number of an id that was seen.
+    pub(crate) fn get(&self, id: &str) -> Option<u32> {
+        self.numbers.get(id).copied()
+    }
+
+    /// How many ids there are.
+    pub(crate) fn len(&self) -> usize {
+        self.numbers.len()
     }
 
     /// All ids, in the order of their numbers.
@@ -87,52 +102,157 @@ impl Ids {
     }
 }
 
-/// Reads a file. Errors name the file and the line.
-pub(crate) fn read(
-    path: &Path,
-    text: &EdgeText,
-    ids: &mut Ids,
+/// Where times of edges are written, in the order of the lines.
+fn times_path(scratch: &Path) -> PathBuf {
+    scratch.join("unordered_edge_time.npy")
+}
+
+/// What is the same for all lines of all files.
+pub(crate) struct Reader<'a> {
+    text: &'a EdgeText,
+    has_weights: bool,
+    has_kinds: bool,
+    /// Bytes that ids may take.
     memory: u64,
-    sink: &mut dyn Sink,
-    progress: Progress<'_>,
-) -> Result<()> {
-    let mut lines = Lines::open(path)?;
-    let mut separator = None;
-    let mut first = true;
-    loop {
-        let part = lines.part();
-        if lines.number % (1 << 16) == 0 {
-            progress("reading edges", part)?;
-        }
-        let number = lines.number + 1;
-        let Some(line) = lines.next_line()? else { return Ok(()) };
-        let trimmed = line.trim();
-        if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
-            continue;
-        }
-        let fail = |problem: String| line_error(path, number, problem);
-        let by =
-            *separator.get_or_insert_with(|| [',', ';', '\t'].into_iter().find(|&c| trimmed.contains(c)));
-        let mut row = Row::default();
-        match by {
-            Some(by) if line.contains('"') => {
-                let mut csv = csv::ReaderBuilder::new();
-                let mut csv = csv.delimiter(by as u8).has_headers(false).from_reader(line.as_bytes());
-                let mut record = csv::StringRecord::new();
-                csv.read_record(&mut record).map_err(|e| fail(e.to_string()))?;
-                row.take(text, record.iter());
-                edge(text, &row, &mut first, ids, memory, sink, &fail)?;
-            }
-            // Mixed tabs and spaces are common, as are several in a row.
-            None | Some('\t') if !(by.is_some() && text.map_ids) => {
-                row.take(text, trimmed.split_ascii_whitespace());
-                edge(text, &row, &mut first, ids, memory, sink, &fail)?;
-            }
-            by => {
-                row.take(text, line.split(by.unwrap_or(' ')).map(str::trim));
-                edge(text, &row, &mut first, ids, memory, sink, &fail)?;
+    pub(crate) ids: Ids,
+    times: Option<Writer>,
+    largest_kind: u16,
+}
+
+impl<'a> Reader<'a> {
+    /// Times go to a file in `scratch`.
+    pub(crate) fn new(options: &'a ReadOptions, scratch: &Path, sink: &mut dyn Sink) -> Result<Self> {
+        let text = &options.text;
+        let has = |column| text.columns.contains(&column);
+        for column in [Column::Source, Column::Destination] {
+            if text.columns.iter().filter(|&&c| c == column).count() != 1 {
+                let columns = format!("{:?}", text.columns);
+                return Err(Error::invalid("--columns", columns, "one source and one destination"));
             }
         }
+        let times = has(Column::Time).then(|| Writer::create(&times_path(scratch), Dtype::F64, None));
+        let (has_weights, has_kinds) = (has(Column::Weight) && !options.without_weights, has(Column::Type));
+        sink.expect(has_weights, has_kinds, times.is_some());
+        let ids = Ids::default();
+        let memory = options.memory;
+        Ok(Reader { text, has_weights, has_kinds, memory, ids, times: times.transpose()?, largest_kind: 0 })
+    }
+
+    /// What all files had.
+    pub(crate) fn found(&mut self, scratch: &Path, n_vertices: Option<u64>) -> Result<Found> {
+        let mut found = Found { has_weights: self.has_weights, n_vertices, ..Found::default() };
+        found.n_relations = if self.has_kinds { u32::from(self.largest_kind) + 1 } else { 1 };
+        if let Some(times) = self.times.take() {
+            times.finish()?;
+            found.edge_times = Some(times_path(scratch));
+        }
+        Ok(found)
+    }
+
+    /// Reads a file. Errors name the file and the line.
+    pub(crate) fn read(&mut self, path: &Path, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<()> {
+        let text = self.text;
+        let mut lines = Lines::open(path)?;
+        let mut separator = None;
+        let mut first = true;
+        loop {
+            let part = lines.part();
+            if lines.number % (1 << 16) == 0 {
+                progress("reading edges", part)?;
+            }
+            let number = lines.number + 1;
+            let Some(line) = lines.next_line()? else { return Ok(()) };
+            let trimmed = line.trim();
+            if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
+                continue;
+            }
+            let fail = |problem: String| line_error(path, number, problem);
+            let by =
+                *separator.get_or_insert_with(|| [',', ';', '\t'].into_iter().find(|&c| trimmed.contains(c)));
+            let mut row = Row::default();
+            match by {
+                Some(by) if line.contains('"') => {
+                    let mut csv = csv::ReaderBuilder::new();
+                    let mut csv = csv.delimiter(by as u8).has_headers(false).from_reader(line.as_bytes());
+                    let mut record = csv::StringRecord::new();
+                    csv.read_record(&mut record).map_err(|e| fail(e.to_string()))?;
+                    row.take(text, record.iter());
+                    self.edge(&row, &mut first, sink, &fail)?;
+                }
+                // Mixed tabs and spaces are common, as are several in a row.
+                None | Some('\t') if !(by.is_some() && text.map_ids) => {
+                    row.take(text, trimmed.split_ascii_whitespace());
+                    self.edge(&row, &mut first, sink, &fail)?;
+                }
+                by => {
+                    row.take(text, line.split(by.unwrap_or(' ')).map(str::trim));
+                    self.edge(&row, &mut first, sink, &fail)?;
+                }
+            }
+        }
+    }
+
+    fn edge(
+        &mut self,
+        row: &Row<'_>,
+        first: &mut bool,
+        sink: &mut dyn Sink,
+        fail: &dyn Fn(String) -> Error,
+    ) -> Result<()> {
+        let need = |field: Option<&str>, name: &str| {
+            field
+                .map(str::to_owned)
+                .ok_or_else(|| fail(format!("has no {name}: expected a value in its column")))
+        };
+        if std::mem::take(first) {
+            let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
+            let names = !is_id(row.source) && !is_id(row.destination);
+            if self.text.header == Some(true) || (self.text.header.is_none() && !self.text.map_ids && names) {
+                return Ok(());
+            }
+        }
+        let (Some(source), Some(destination)) = (row.source, row.destination) else {
+            need(row.source, "source")?;
+            need(row.destination, "destination")?;
+            return Ok(());
+        };
+        let (source, destination) = (self.vertex(source, fail)?, self.vertex(destination, fail)?);
+        let mut weight = 1.0;
+        if self.has_weights {
+            let field = need(row.weight, "weight")?;
+            weight = field.parse::<f32>().ok().filter(|w| w.is_finite() && *w >= 0.0).ok_or_else(|| {
+                let expected = "expected a finite number of at least 0, or --no-weights";
+                fail(format!("weight {}: {expected}", shown(&field)))
+            })?;
+        }
+        let mut kind = 0;
+        if self.has_kinds {
+            let field = need(row.kind, "type")?;
+            let number = field.parse::<u16>().ok().filter(|&kind| usize::from(kind) < MAX_RELATIONS);
+            let expected = || format!("type {}: expected an integer below {MAX_RELATIONS}", shown(&field));
+            kind = number.ok_or_else(|| fail(expected()))?;
+            self.largest_kind = self.largest_kind.max(kind);
+        }
+        if let Some(times) = &mut self.times {
+            let field = need(row.time, "time")?;
+            let time = field.parse::<f64>().ok().filter(|time| time.is_finite());
+            let time =
+                time.ok_or_else(|| fail(format!("time {}: expected a finite number", shown(&field))))?;
+            times.write(&[time])?;
+        }
+        sink.edge(source, destination, weight, kind)
+    }
+
+    /// The number of a vertex.
+    fn vertex(&mut self, id: &str, fail: &dyn Fn(String) -> Error) -> Result<u32> {
+        if self.text.map_ids {
+            return self.ids.number(id, self.memory);
+        }
+        let number = id.parse::<u32>().ok().filter(|&v| u64::from(v) < MAX_VERTICES);
+        number.ok_or_else(|| {
+            let most = MAX_VERTICES - 1;
+            fail(format!("id {}: expected an integer from 0 to {most}, or --ids map", shown(id)))
+        })
     }
 }
 
@@ -143,6 +263,7 @@ struct Row<'a> {
     destination: Option<&'a str>,
     weight: Option<&'a str>,
     kind: Option<&'a str>,
+    time: Option<&'a str>,
 }
 
 impl<'a> Row<'a> {
@@ -154,59 +275,9 @@ impl<'a> Row<'a> {
                 Column::Destination => self.destination = field,
                 Column::Weight => self.weight = field,
                 Column::Type => self.kind = field,
+                Column::Time => self.time = field,
                 Column::Skip => {}
             }
         }
     }
-}
-
-fn edge(
-    text: &EdgeText,
-    row: &Row<'_>,
-    first: &mut bool,
-    ids: &mut Ids,
-    memory: u64,
-    sink: &mut dyn Sink,
-    fail: &dyn Fn(String) -> Error,
-) -> Result<()> {
-    let need = |field: Option<&'_ str>, name: &str| {
-        field.map(str::to_owned).ok_or_else(|| fail(format!("has no {name}: expected a value in its column")))
-    };
-    if std::mem::take(first) {
-        let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
-        let names = !is_id(row.source) && !is_id(row.destination);
-        if text.header == Some(true) || (text.header.is_none() && !text.map_ids && names) {
-            return Ok(());
-        }
-    }
-    let (Some(source), Some(destination)) = (row.source, row.destination) else {
-        need(row.source, "source")?;
-        need(row.destination, "destination")?;
-        return Ok(());
-    };
-    let mut vertex = |id: &str| match text.map_ids {
-        true => ids.number(id, memory / 2),
-        false => id.parse::<u64>().ok().filter(|&v| v < cohop::graph::MAX_VERTICES).ok_or_else(|| {
-            let most = cohop::graph::MAX_VERTICES - 1;
-            fail(format!("id {}: expected an integer from 0 to {most}, or --ids map", shown(id)))
-        }),
-    };
-    let (source, destination) = (vertex(source)? as u32, vertex(destination)? as u32);
-    let mut weight = 1.0;
-    if text.columns.contains(&Column::Weight) {
-        let field = need(row.weight, "weight")?;
-        weight = field
-            .parse::<f32>()
-            .ok()
-            .filter(|w| w.is_finite())
-            .ok_or_else(|| fail(format!("weight {}: expected a finite number", shown(&field))))?;
-    }
-    let mut kind = 0;
-    if text.columns.contains(&Column::Type) {
-        let field = need(row.kind, "type")?;
-        kind = field
-            .parse::<u16>()
-            .map_err(|_| fail(format!("type {}: expected an integer from 0 to 65535", shown(&field))))?;
-    }
-    sink.edge(source, destination, weight, kind)
 }

@@ -10,10 +10,16 @@ use cohop::Result;
 use cohop::data::FeatureDtype;
 
 mod array;
+mod collect;
+mod edge_index;
 mod edges;
 mod graphbolt;
+mod import;
 mod labels;
+mod matrix_market;
+mod npz_csr;
 mod ogb;
+mod rows;
 mod sink;
 mod sort;
 mod table;
@@ -21,8 +27,11 @@ mod table;
 mod testing;
 mod text;
 mod typed;
+mod vertices;
 
 pub use edges::{Column, EdgeText};
+pub use import::{Format, Imported, Options, SelfLoops, import};
+pub use vertices::SplitFrom;
 
 /// Called now and then with what is being done and which part of it is (0 to 1); an error ends the import.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, f64) -> Result<()>;
@@ -68,6 +77,8 @@ pub(crate) struct Found {
     pub(crate) has_weights: bool,
     /// A `.npy` file, `[n_edges, ..]`, in the order in which the edges went to the sink.
     pub(crate) edge_features: Option<PathBuf>,
+    /// Likewise, `[n_edges]`.
+    pub(crate) edge_times: Option<PathBuf>,
     /// Names of the files written to the new folder.
     pub(crate) files: Vec<String>,
     /// What was converted or looks odd, for people.

@@ -128,7 +128,8 @@ fn optional(path: PathBuf) -> Option<Place> {
 /// Finds out which layout it is, and reads what is small.
 fn layout(input: &Path, add_inverse: bool) -> Result<Layout> {
     let raw = input.join("raw");
-    let layouts: [(PathBuf, fn(&Path) -> Result<Layout>); 4] = [
+    type Reader = fn(&Path) -> Result<Layout>;
+    let layouts: [(PathBuf, Reader); 4] = [
         (raw.join("data.npz"), arrays),
         (raw.join("edge_index_dict.npz"), typed_arrays),
         (csv(&raw, "triplet-type-list"), typed_text),

@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 use cohop::{Error, Result};
@@ -12,117 +14,182 @@ use rayon::prelude::*;
 
 /// Files that are merged at a time.
 const FAN_IN: usize = 128;
+/// Records that are reserved at first.
+const AT_FIRST: usize = 1 << 12;
+/// Names of run files are never used twice in a process, so that several sorters can share a folder.
+static NEXT_NAME: AtomicU64 = AtomicU64::new(0);
 
 /// Collects records, and gives them back in ascending order.
 pub(crate) struct Sorter<T> {
     folder: PathBuf,
     memory: usize,
     buffer: Vec<T>,
-    runs: Vec<(PathBuf, u64)>,
-    n_made: usize,
+    runs: Vec<Run>,
+}
+
+/// A file of sorted records. It is removed with this.
+struct Run {
+    path: PathBuf,
+    n: u64,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // What cannot be removed goes with the folder.
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 impl<T: Pod + Ord + Send> Sorter<T> {
     /// A sorter with about `memory` bytes, whose files lie in `folder`.
     pub(crate) fn new(folder: &Path, memory: u64) -> Self {
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
-        Sorter { folder: folder.to_owned(), memory, buffer: Vec::new(), runs: Vec::new(), n_made: 0 }
+        Sorter { folder: folder.to_owned(), memory, buffer: Vec::new(), runs: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, record: T) -> Result<()> {
         if self.buffer.len() == self.buffer.capacity() {
-            // Growing has the old and the new buffer in memory for a moment.
-            let most = (self.memory / 2 / size_of::<T>()).max(4);
-            if self.buffer.len() >= most {
-                self.spill()?;
-            } else {
-                let more = self.buffer.len().max(1 << 12).min(most - self.buffer.len());
-                if self.buffer.try_reserve_exact(more).is_err() {
-                    let expected = "no more than the machine has";
-                    return Err(Error::invalid("--memory", self.memory, expected));
-                }
-            }
+            self.make_room()?;
         }
         self.buffer.push(record);
         Ok(())
     }
 
-    fn new_file(&mut self) -> Result<(PathBuf, BufWriter<File>)> {
-        let path = self.folder.join(format!("run{}", self.n_made));
-        self.n_made += 1;
-        let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
-        Ok((path, BufWriter::with_capacity(1 << 16, file)))
+    fn make_room(&mut self) -> Result<()> {
+        let most = (self.memory / size_of::<T>()).max(4);
+        if self.buffer.len() >= most {
+            return self.spill();
+        }
+        let more = self.buffer.len().max(AT_FIRST).min(most - self.buffer.len());
+        self.buffer
+            .try_reserve_exact(more)
+            .map_err(|_| Error::invalid("--memory", self.memory, "no more bytes than the machine has"))
     }
 
+    fn new_file(&mut self) -> Result<(Run, BufWriter<File>)> {
+        let name = NEXT_NAME.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(format!("run{name}"));
+        let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
+        Ok((Run { path, n: 0 }, BufWriter::with_capacity(1 << 16, file)))
+    }
+
+    /// Moves all records to files.
     fn spill(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
         self.buffer.par_sort_unstable();
-        let (path, mut file) = self.new_file()?;
+        let (mut run, mut file) = self.new_file()?;
         let written = file.write_all(bytemuck::cast_slice(&self.buffer)).and_then(|()| file.flush());
-        written.map_err(|e| Error::io(&path, e))?;
-        self.runs.push((path, self.buffer.len() as u64));
+        written.map_err(|e| Error::io(&run.path, e))?;
+        run.n = self.buffer.len() as u64;
+        self.runs.push(run);
         self.buffer.clear();
         Ok(())
     }
 
-    /// Calls `take` with every record, in ascending order.
-    pub(crate) fn finish(mut self, take: &mut dyn FnMut(T) -> Result<()>) -> Result<()> {
+    /// The records in ascending order.
+    pub(crate) fn sorted(mut self) -> Result<Sorted<T>> {
         if self.runs.is_empty() {
             self.buffer.par_sort_unstable();
-            return self.buffer.iter().try_for_each(|&record| take(record));
+            return Ok(Sorted::Memory(self.buffer.into_iter()));
         }
-        if !self.buffer.is_empty() {
-            self.spill()?;
-        }
+        self.spill()?;
         self.buffer = Vec::new();
         while self.runs.len() > FAN_IN {
-            let group: Vec<_> = self.runs.drain(..FAN_IN).collect();
-            let (path, mut file) = self.new_file()?;
-            let write = &mut |r: T| file.write_all(bytemuck::bytes_of(&r)).map_err(|e| Error::io(&path, e));
-            merge(&group, self.memory, write)?;
-            file.flush().map_err(|e| Error::io(&path, e))?;
-            self.runs.push((path, group.iter().map(|(_, n)| n).sum()));
+            let group: Vec<Run> = self.runs.drain(..FAN_IN).collect();
+            let (mut run, mut file) = self.new_file()?;
+            let mut merge = Merge::<T>::new(group, self.memory)?;
+            while let Some(record) = merge.next()? {
+                file.write_all(bytemuck::bytes_of(&record)).map_err(|e| Error::io(&run.path, e))?;
+                run.n += 1;
+            }
+            file.flush().map_err(|e| Error::io(&run.path, e))?;
+            self.runs.push(run);
         }
-        merge(&self.runs, self.memory, take)
+        Ok(Sorted::Files(Merge::new(std::mem::take(&mut self.runs), self.memory)?))
+    }
+
+    /// Calls `take` with every record, in ascending order.
+    pub(crate) fn finish(self, take: &mut dyn FnMut(T) -> Result<()>) -> Result<()> {
+        let mut sorted = self.sorted()?;
+        while let Some(record) = sorted.next()? {
+            take(record)?;
+        }
+        Ok(())
     }
 }
 
-/// Merges sorted files, and removes them.
-fn merge<T: Pod + Ord>(
-    runs: &[(PathBuf, u64)],
-    memory: usize,
-    take: &mut dyn FnMut(T) -> Result<()>,
-) -> Result<()> {
-    let bytes = (memory / 2 / runs.len().max(1)).clamp(1 << 9, 1 << 20);
-    let mut files = Vec::with_capacity(runs.len());
-    let mut heap = BinaryHeap::with_capacity(runs.len());
-    for (i, (path, n)) in runs.iter().enumerate() {
-        let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        files.push((BufReader::with_capacity(bytes, file), *n));
-        if let Some(record) = next(&mut files[i], path)? {
-            heap.push(Reverse((record, i)));
+/// Records in ascending order.
+pub(crate) enum Sorted<T> {
+    /// There were few.
+    Memory(std::vec::IntoIter<T>),
+    Files(Merge<T>),
+}
+
+impl<T: Pod + Ord> Sorted<T> {
+    /// The next record; `None` after the last.
+    pub(crate) fn next(&mut self) -> Result<Option<T>> {
+        match self {
+            Sorted::Memory(records) => Ok(records.next()),
+            Sorted::Files(merge) => merge.next(),
         }
     }
-    while let Some(mut top) = heap.peek_mut() {
+}
+
+/// A merge of sorted files.
+pub(crate) struct Merge<T> {
+    files: Vec<Input>,
+    /// The next record of each file that has one, and the file's place.
+    heap: BinaryHeap<Reverse<(T, usize)>>,
+}
+
+struct Input {
+    reader: BufReader<File>,
+    left: u64,
+    run: Run,
+}
+
+impl<T: Pod + Ord> Merge<T> {
+    fn new(runs: Vec<Run>, memory: usize) -> Result<Self> {
+        let bytes = (memory / 2 / runs.len().max(1)).clamp(1 << 9, 1 << 20);
+        let mut merge = Merge { files: Vec::with_capacity(runs.len()), heap: BinaryHeap::new() };
+        for (i, run) in runs.into_iter().enumerate() {
+            let file = File::open(&run.path).map_err(|e| Error::io(&run.path, e))?;
+            let mut input = Input { reader: BufReader::with_capacity(bytes, file), left: run.n, run };
+            if let Some(record) = input.next()? {
+                merge.heap.push(Reverse((record, i)));
+            }
+            merge.files.push(input);
+        }
+        Ok(merge)
+    }
+
+    fn next(&mut self) -> Result<Option<T>> {
+        let Some(mut top) = self.heap.peek_mut() else { return Ok(None) };
         let Reverse((record, i)) = *top;
-        take(record)?;
-        match next(&mut files[i], &runs[i].0)? {
-            Some(record) => *top = Reverse((record, i)),
+        match self.files[i].next()? {
+            Some(next) => *top = Reverse((next, i)),
             None => {
-                std::collections::binary_heap::PeekMut::pop(top);
+                PeekMut::pop(top);
             }
         }
+        Ok(Some(record))
     }
-    runs.iter().try_for_each(|(path, _)| std::fs::remove_file(path).map_err(|e| Error::io(path, e)))
 }
 
-fn next<T: Pod>((file, left): &mut (BufReader<File>, u64), path: &Path) -> Result<Option<T>> {
-    if *left == 0 {
-        return Ok(None);
+impl Input {
+    fn next<T: Pod>(&mut self) -> Result<Option<T>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        let mut record = T::zeroed();
+        self.reader
+            .read_exact(bytemuck::bytes_of_mut(&mut record))
+            .map_err(|e| Error::io(&self.run.path, e))?;
+        Ok(Some(record))
     }
-    *left -= 1;
-    let mut record = T::zeroed();
-    file.read_exact(bytemuck::bytes_of_mut(&mut record)).map_err(|e| Error::io(path, e))?;
-    Ok(Some(record))
 }
 
 #[cfg(test)]

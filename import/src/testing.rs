@@ -110,6 +110,11 @@ impl Read {
         self.edges.iter().map(|&(source, destination, _, kind)| (source, destination, kind)).collect()
     }
 
+    /// Source, destination and weight of each edge.
+    pub(crate) fn weighted(&self) -> Vec<(u32, u32, f32)> {
+        self.edges.iter().map(|&(source, destination, weight, _)| (source, destination, weight)).collect()
+    }
+
     fn array(&self, name: &str) -> NpyArray {
         NpyArray::open(&self.folder.path().join(format!("{name}.npy")), name).unwrap()
     }

@@ -206,7 +206,7 @@ pub(crate) fn out_of_range(what: &str, id: f64, n: u64) -> String {
 
 /// Calls `edge` with the vertices of every edge; the numbers in the file are those within a type, which has a first
 /// vertex and a number of vertices. Returns how many there are.
-fn read_pairs(
+pub(crate) fn read_pairs(
     place: &Place,
     ends: [(u64, u64); 2],
     edge: &mut dyn FnMut([u32; 2]) -> Result<()>,
@@ -236,17 +236,22 @@ fn read_pairs(
         return Ok(table.n_given());
     }
     let mut first = ArrayStream::open(place)?;
-    let [2, n] = first.header().shape[..] else {
-        let shape = &first.header().shape;
-        return Err(
-            place.error(format!("has shape {shape:?}, expected [2, edges]: sources and destinations"))
-        );
+    let fortran = first.header().fortran_order;
+    // Rows of pairs lie in memory as columns of pairs do in Fortran order.
+    let (n, alternate) = match first.header().shape[..] {
+        [2, n] => (n, fortran),
+        [n, 2] => (n, !fortran),
+        _ => {
+            let shape = &first.header().shape;
+            let expected = "expected [2, edges], sources and destinations, or [edges, 2]";
+            return Err(place.error(format!("has shape {shape:?}, {expected}")));
+        }
     };
     const AT_A_TIME: usize = 1 << 14;
     let (mut sources, mut destinations) = (Vec::new(), Vec::new());
-    // In Fortran order sources and destinations alternate; else the destinations follow all sources, and are read by a
-    // second stream.
-    let mut second = match first.header().fortran_order {
+    // Where sources and destinations do not alternate, the destinations follow all sources, and are read by a second
+    // stream.
+    let mut second = match alternate {
         true => None,
         false => {
             let mut second = ArrayStream::open(place)?;
@@ -283,18 +288,18 @@ fn read_pairs(
 }
 
 /// Some rows of a matrix.
-struct Part {
-    name: String,
-    rows: u64,
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) rows: u64,
     /// Where they are; `None`: zeros.
-    place: Option<Place>,
+    pub(crate) place: Option<Place>,
     /// How often each is written.
-    repeat: usize,
+    pub(crate) repeat: usize,
 }
 
 /// Writes the rows of all parts, with zeros where one has fewer columns than another. Writes nothing, and returns
 /// false, if no part has any.
-fn write_matrix(
+pub(crate) fn write_matrix(
     path: &Path,
     dtype: FeatureDtype,
     parts: &[Part],

@@ -6,6 +6,7 @@
 mod bench;
 mod command_line;
 mod data;
+mod import;
 mod runs;
 mod study;
 mod weights;

@@ -411,9 +411,9 @@ fn files_that_do_not_fit() {
         "format: csv\n          path: edges/edge.csv",
         "format: numpy\n          path: edges/edge.npy",
     );
-    numpy.npy("edges/edge.npy", npy("<i8", false, &[3, 2], &[0i64; 6])).refused(&[
+    numpy.npy("edges/edge.npy", npy("<i8", false, &[3, 3], &[0i64; 9])).refused(&[
         "edge.npy",
-        "[3, 2]",
+        "[3, 3]",
         "[2, edges]",
     ]);
     numpy

@@ -14,7 +14,7 @@ fn options() -> ReadOptions {
 }
 
 /// A folder of that name, in one that is removed at the end.
-struct Folder(tempfile::TempDir, PathBuf);
+struct Folder(#[allow(dead_code)] tempfile::TempDir, PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {

@@ -1,0 +1,143 @@
+//! Files of other formats become data sets that train.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command_line::{cohop, fails, json_lines};
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_edge_list_with_labels_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    // Two rings of 50, each a class, as SNAP writes edges.
+    let edges: String = (0..100).map(|v| format!("{v}\t{}\n", v / 50 * 50 + (v + 1) % 50)).collect();
+    fs::write(folder.path().join("rings.txt"), format!("# Nodes: 100\n# FromNodeId\tToNodeId\n{edges}"))
+        .unwrap();
+    let labels: String = (0..100).map(|v| format!("{v},{}\n", v / 50)).collect();
+    fs::write(folder.path().join("labels.csv"), format!("id,class\n{labels}")).unwrap();
+    let rows: String = (0..100).map(|v| format!("{},0.5\n", v / 50)).collect();
+    fs::write(folder.path().join("x.csv"), rows).unwrap();
+    let import = "import edges rings.txt --out set --undirected --labels labels.csv --features x.csv \
+                  --split .5,.25,.25 --json";
+    let report = &json_lines(&run(import))[0];
+    assert_eq!(
+        (&report["vertices"], &report["edges"], &report["edges_read"]),
+        (&100.into(), &200.into(), &100.into())
+    );
+    assert!(report["notes"].to_string().contains("100 reverse edges were added"), "{report}");
+    let info = &json_lines(&run("info --data set --json"))[0];
+    assert_eq!((&info["edges"], &info["classes"], &info["isolated"]), (&200.into(), &2.into(), &0.into()));
+    let lines = json_lines(&run("train --data set --epochs 20 --lr 0.05 --json"));
+    assert_eq!(lines.last().unwrap()["test_acc"], 1.0);
+    fails(&run(import), 1, "--overwrite");
+    assert!(run(&format!("{import} --overwrite")).status.success());
+    assert_eq!(names(folder.path()), ["labels.csv", "rings.txt", "set", "x.csv"]);
+}
+
+#[test]
+fn a_matrix_must_say_what_its_rows_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    let matrix = "%%MatrixMarket matrix coordinate integer general\n3 3 2\n1 2 5\n3 2 1\n";
+    fs::write(folder.path().join("m.mtx"), matrix).unwrap();
+    fails(&run("import mtx m.mtx --out set"), 2, "--rows");
+    let report = &json_lines(&run("import mtx m.mtx --rows sources --out set --json"))[0];
+    assert_eq!(report["edge_weights"], serde_json::json!([1.0, 5.0]));
+    assert_eq!(fs::read(folder.path().join("set/indices.npy")).unwrap()[128..], [0, 0, 0, 0, 2, 0, 0, 0]);
+    let report = &json_lines(&run("import mtx m.mtx --rows destinations --no-weights --out other --json"))[0];
+    assert!(report["edge_weights"].is_null());
+    fails(&run("import edges m.mtx --rows sources --out x"), 2, "--rows");
+    fails(&run("import mtx m.mtx --columns source --out x"), 2, "--columns");
+    fails(&run("import mtx m.mtx m.mtx --rows sources --out x"), 1, "several only of edges");
+    fails(&run("import edges nothing.txt --out x"), 1, "nothing.txt");
+    fails(&run("import edges m.mtx --out x --split .9,.9,.9"), 2, "--split");
+    fails(&run("import sideways m.mtx --out x"), 2, "sideways");
+    assert_eq!(names(folder.path()), ["m.mtx", "other", "set"]);
+}
+
+/// The folders of OGB and GraphBolt, with the least that they can have.
+#[test]
+fn folders_of_other_libraries_are_imported() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    let bolt = folder.path().join("bolt");
+    fs::create_dir(&bolt).unwrap();
+    let metadata = "dataset_name: tiny\ngraph:\n  nodes:\n    - num: 4\n  edges:\n    - format: csv\n      path: e.csv\n\
+                    tasks:\n  - name: node_classification\n    num_classes: 2\n";
+    fs::write(bolt.join("metadata.yaml"), metadata).unwrap();
+    fs::write(bolt.join("e.csv"), "0,1\n1,2\n2,3\n").unwrap();
+    let report = &json_lines(&run("import graphbolt bolt --out set --json"))[0];
+    assert_eq!((&report["vertices"], &report["edges"]), (&4.into(), &3.into()));
+    fs::create_dir(folder.path().join("ogb")).unwrap();
+    fails(&run("import ogb ogb --out other"), 1, "raw");
+}
+
+/// Lines of edges of 64 MiB of records, by 16 MiB: what a process takes that is not a file's stays near that.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_is_bounded_by_the_option() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = std::io::BufWriter::new(fs::File::create(folder.path().join("e.txt")).unwrap());
+    let mut state = 1u64;
+    for _ in 0..4 << 20 {
+        // A permutation of 64-bit numbers (Marsaglia 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        writeln!(file, "{} {}", state % 200_000, state / 200_000 % 200_000).unwrap();
+    }
+    file.into_inner().unwrap().sync_all().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cohop"))
+        .args("import edges e.txt --out set --undirected --memory 16 --threads 2 --quiet".split(' '))
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut most = 0;
+    let status = loop {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        most = most.max(kib.unwrap_or(0));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert!(status.success());
+    assert!(most > 8 << 10 && most < 40 << 10, "{most} KiB, where all records take 65536");
+}
+
+/// An import that is told to stop leaves nothing behind.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_import_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("e.txt");
+    fs::write(&path, "0 1\n".repeat(8 << 20)).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cohop"))
+        .args(["import", "edges", "e.txt", "--out", "set", "--quiet"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Until it has begun: its folder is there.
+    while names(folder.path()).len() < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(names(folder.path()), ["e.txt"]);
+}

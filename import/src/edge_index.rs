@@ -1,0 +1,106 @@
+//! Pairs of ids in an array: PyTorch Geometric's `edge_index`, `[2, edges]`, or a list of edges, `[edges, 2]`.
+
+use std::path::Path;
+
+use cohop::graph::MAX_VERTICES;
+use cohop::{Error, Result};
+
+use crate::array::{Place, array_names};
+use crate::sink::Sink;
+use crate::typed::read_pairs;
+use crate::{Found, Progress, ReadOptions};
+
+/// The array of an `.npz` that has the edges.
+const NAME: &str = "edge_index";
+
+/// Reads a `.npy`, or `edge_index` of an `.npz`: sources, then destinations.
+pub(crate) fn read(
+    input: &Path,
+    options: &ReadOptions,
+    sink: &mut dyn Sink,
+    progress: Progress<'_>,
+) -> Result<Found> {
+    let mut found = Found { n_vertices: options.n_vertices, ..Found::default() };
+    let place = match input.extension() {
+        Some(e) if e == "npz" => {
+            let names = array_names(input)?;
+            let others: Vec<_> = names.iter().filter(|name| *name != NAME).cloned().collect();
+            if !others.is_empty() {
+                found.notes.push(format!(
+                    "of {} only {NAME} is imported, not {}",
+                    input.display(),
+                    others.join(", ")
+                ));
+            }
+            Place::member(input, NAME)
+        }
+        Some(e) if e == "npy" => Place::npy(input),
+        _ => return Err(Error::format(input, "is named neither .npy nor .npz")),
+    };
+    sink.expect(false, false, false);
+    let n = options.n_vertices.unwrap_or(MAX_VERTICES);
+    read_pairs(
+        &place,
+        [(0, n); 2],
+        &mut |[source, destination]| sink.edge(source, destination, 1.0, 0),
+        progress,
+    )?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{file, npy, npz, read, refused};
+
+    fn reader(
+        input: &Path,
+        options: &ReadOptions,
+        _: &Path,
+        sink: &mut dyn Sink,
+        progress: Progress<'_>,
+    ) -> Result<Found> {
+        super::read(input, options, sink, progress)
+    }
+
+    #[test]
+    fn rows_and_columns_of_pairs_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("e.npy");
+        let expected = [(0, 4, 0), (1, 5, 0), (2, 6, 0)];
+        let plain = ReadOptions::default();
+        file(&path, &npy("<i8", false, &[2, 3], &[0i64, 1, 2, 4, 5, 6]));
+        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        file(&path, &npy("<i4", true, &[2, 3], &[0i32, 4, 1, 5, 2, 6]));
+        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        file(&path, &npy("<i4", false, &[3, 2], &[0i32, 4, 1, 5, 2, 6]));
+        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        file(&path, &npy("<i8", true, &[3, 2], &[0i64, 1, 2, 4, 5, 6]));
+        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        // Two edges, as [2, edges].
+        file(&path, &npy("<i8", false, &[2, 2], &[0i64, 1, 2, 3]));
+        assert_eq!(read(reader, &path, &plain).unwrap().edges(), [(0, 2, 0), (1, 3, 0)]);
+        let path = folder.path().join("e.npz");
+        let edges = npy("<i8", false, &[2, 1], &[7i64, 8]);
+        npz(&path, true, &[("edge_index", edges), ("x", npy("<f4", false, &[1], &[0f32]))]);
+        let found = read(reader, &path, &ReadOptions { n_vertices: Some(9), ..plain }).unwrap();
+        assert_eq!((found.edges(), found.found.n_vertices), (vec![(7, 8, 0)], Some(9)));
+        assert!(found.notes("not x"));
+    }
+
+    #[test]
+    fn wrong_arrays_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("e.npy");
+        let plain = ReadOptions::default();
+        file(&path, &npy("<i8", false, &[3], &[0i64, 1, 2]));
+        refused(reader, &path, &plain, &["[3]", "[2, edges]"]);
+        file(&path, &npy("<i8", false, &[2, 1], &[0i64, -1]));
+        refused(reader, &path, &plain, &["destination -1"]);
+        file(&path, &npy("<i8", false, &[2, 1], &[0i64, 5]));
+        refused(reader, &path, &ReadOptions { n_vertices: Some(5), ..plain.clone() }, &["0 to 4"]);
+        file(&path, &npy("<i8", false, &[2, 9], &[0i64, 5]));
+        refused(reader, &path, &plain, &["truncated"]);
+        refused(reader, &folder.path().join("e.pt"), &plain, &[".npy nor .npz"]);
+    }
+}

@@ -1,0 +1,364 @@
+//! From a format's files to a data set folder.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use cohop::data::npy::NpyArray;
+use cohop::data::{FeatureDtype, LoadOptions, load_with};
+use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
+use cohop::{Error, Result};
+
+use crate::collect::{Collector, Turn};
+use crate::edges::{Ids, Reader};
+use crate::rows::{self, Counts, Shape, numbers_path, reorder};
+use crate::vertices::{SplitFrom, Vertices};
+use crate::{Found, Progress, ReadOptions, edge_index, graphbolt, matrix_market, npz_csr, ogb};
+
+/// What files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text lists of edges: CSV, TSV, or separated by spaces; also `.gz`. SNAP, KONECT.
+    Edges,
+    /// Matrix Market's coordinate files.
+    MatrixMarket,
+    /// SciPy's sparse matrices.
+    NpzCsr,
+    /// Arrays of pairs, as PyTorch Geometric's `edge_index`.
+    EdgeIndex,
+    /// Folders of the Open Graph Benchmark's node property sets.
+    Ogb,
+    /// GraphBolt's on-disk data sets.
+    GraphBolt,
+}
+
+/// What becomes of self-loops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SelfLoops {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// Each vertex gets one, unless it has one.
+    Add,
+    /// None stay.
+    Remove,
+}
+
+impl FromStr for SelfLoops {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "keep" => Ok(SelfLoops::Keep),
+            "add" => Ok(SelfLoops::Add),
+            "remove" => Ok(SelfLoops::Remove),
+            _ => Err(Error::invalid("--self-loops", format!("{name:?}"), "add, remove or keep")),
+        }
+    }
+}
+
+/// What is done beside reading.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How the format is read. Its `memory` is set from that of these options.
+    pub read: ReadOptions,
+    /// Bytes that the import may take, at least 16 MiB. What the operating system keeps of files does not count.
+    pub memory: u64,
+    /// Sources become destinations.
+    pub reverse: bool,
+    /// The reverse of each edge is added, unless it is there.
+    pub undirected: bool,
+    /// Parallel edges of the same relation become one, of the sum of their weights.
+    pub deduplicate: bool,
+    /// What becomes of self-loops.
+    pub self_loops: SelfLoops,
+    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex; or text: one a line,
+    /// or lines of id and class.
+    pub labels: Option<PathBuf>,
+    /// Features that the format has not: a row for each vertex by number, `.npy` or text.
+    pub features: Option<PathBuf>,
+    /// The split, instead of the format's own. Ids in text files are those of the edges' files.
+    pub split: Option<SplitFrom>,
+    /// The seed of a random split.
+    pub seed: u64,
+    /// An existing folder is replaced.
+    pub overwrite: bool,
+}
+
+/// Least memory that makes sense.
+const LEAST_MEMORY: u64 = 16 << 20;
+
+/// What an import made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Vertices of the data set.
+    pub vertices: u64,
+    /// Edges of the data set.
+    pub edges: u64,
+    /// Edges that were read.
+    pub edges_read: u64,
+    /// What was converted, and what looks odd, for people.
+    pub notes: Vec<String>,
+}
+
+/// Imports files into a new data set folder, which appears at the end, complete or not at all.
+///
+/// Takes about `options.memory` bytes, and on disk 8 to 24 bytes per edge (twice that with `undirected`) beside the
+/// result. O(edges * log edges). An error of `progress` ends it.
+///
+/// Errors: an input cannot be read or is not as its format says, which names the file and the line or array; `out`
+/// exists and is not to be overwritten, or cannot be written; options that do not go together.
+pub fn import(
+    format: Format,
+    inputs: &[PathBuf],
+    out: &Path,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Imported> {
+    check(format, inputs, out, options)?;
+    let parent = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let name =
+        out.file_name().ok_or_else(|| Error::invalid("--out", out.display(), "a folder with a name"))?;
+    fs::create_dir_all(parent).map_err(|e| Error::io(parent, e))?;
+    let prefix = format!(".{}.", name.to_string_lossy());
+    // Removed when it is dropped, if it was not renamed.
+    let made =
+        tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).map_err(|e| Error::io(parent, e))?;
+    let folder = made.path().join("data");
+    let scratch = made.path().join("scratch");
+    for path in [&folder, &scratch] {
+        fs::create_dir(path).map_err(|e| Error::io(path, e))?;
+    }
+    let imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
+    // Trusted: the edges were checked before they were written.
+    load_with(&folder, &LoadOptions { trust_indices: true })?;
+    let rename = || -> std::io::Result<()> {
+        if out.exists() {
+            fs::rename(out, made.path().join("old"))?;
+        }
+        fs::rename(&folder, out)
+    };
+    rename().map_err(|e| Error::io(out, e))?;
+    Ok(imported)
+}
+
+/// `Ok` if the options go together, and the folder can be made.
+fn check(format: Format, inputs: &[PathBuf], out: &Path, options: &Options) -> Result<()> {
+    if inputs.is_empty() || (inputs.len() > 1 && format != Format::Edges) {
+        let expected = "one file or folder (several only of edges)";
+        return Err(Error::invalid("IN", format!("{} of them", inputs.len()), expected));
+    }
+    if options.memory < LEAST_MEMORY {
+        return Err(Error::invalid("--memory", options.memory, format!("at least {LEAST_MEMORY} bytes")));
+    }
+    if out.exists() && !options.overwrite {
+        return Err(Error::format(out, "exists: --overwrite replaces it"));
+    }
+    if out.exists() && !out.is_dir() {
+        return Err(Error::format(out, "exists and is no folder"));
+    }
+    Ok(())
+}
+
+fn fill(
+    format: Format,
+    inputs: &[PathBuf],
+    name: &str,
+    folder: &Path,
+    scratch: &Path,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Imported> {
+    // Sorting and readers take turns, but ids of text stay.
+    let read = ReadOptions { memory: options.memory / 4, ..options.read.clone() };
+    let turn = Turn {
+        reverse: options.reverse,
+        undirected: options.undirected,
+        remove_self_loops: options.self_loops == SelfLoops::Remove,
+    };
+    let mut sink = Collector::new(scratch, options.memory / 2, turn);
+    let input = &inputs[0];
+    let mut ids = None;
+    let mut found = match format {
+        Format::Edges => {
+            let mut reader = Reader::new(&read, scratch, &mut sink)?;
+            for input in inputs {
+                reader.read(input, &mut sink, &mut *progress)?;
+            }
+            let found = reader.found(scratch, read.n_vertices)?;
+            ids = read.text.map_ids.then_some(reader.ids);
+            found
+        }
+        Format::MatrixMarket => matrix_market::read(input, &read, &mut sink, &mut *progress)?,
+        Format::NpzCsr => npz_csr::read(input, &read, &mut sink, &mut *progress)?,
+        Format::EdgeIndex => edge_index::read(input, &read, &mut sink, &mut *progress)?,
+        Format::Ogb => ogb::read(input, &read, folder, &mut sink, &mut *progress)?,
+        Format::GraphBolt => graphbolt::read(input, &read, folder, &mut sink, &mut *progress)?,
+    };
+    let n = n_vertices(&sink, &mut found, &read, ids.as_ref(), folder)?;
+    let (n_read, n_removed_loops) = (sink.n_edges, sink.n_removed_loops);
+    let counts = write_graph(sink, n, &found, folder, scratch, options, &mut *progress)?;
+    tell(&mut found, n_removed_loops, counts, options);
+    let vertices = Vertices { n, ids: ids.as_ref(), options: &read, folder, scratch };
+    for (option, path, array) in
+        [("--labels", &options.labels, "labels.npy"), ("--features", &options.features, "feat.npy")]
+    {
+        let Some(path) = path else { continue };
+        if folder.join(array).exists() {
+            return Err(Error::invalid(option, path.display(), "none, for the format has them itself"));
+        }
+        match array {
+            "labels.npy" => vertices.labels(path, &mut found, &mut *progress)?,
+            _ => vertices.features(path, &mut found, &mut *progress)?,
+        }
+    }
+    if let Some(split) = &options.split {
+        vertices.split(split, options.seed, &mut found, &mut *progress)?;
+    }
+    write_ids(ids, folder, &mut found)?;
+    write_meta(name, folder, &found, options)?;
+    Ok(Imported { vertices: n, edges: counts.edges, edges_read: n_read, notes: found.notes })
+}
+
+/// How many vertices there are.
+fn n_vertices(
+    sink: &Collector<'_>,
+    found: &mut Found,
+    read: &ReadOptions,
+    ids: Option<&Ids>,
+    folder: &Path,
+) -> Result<u64> {
+    let least = sink.largest.map_or(0, |(id, _)| u64::from(id) + 1);
+    let n = match (ids, read.n_vertices.or(found.n_vertices)) {
+        (Some(ids), given) => given.unwrap_or(ids.len() as u64),
+        (None, Some(n)) => n,
+        (None, None) => {
+            found.notes.push(format!(
+                "{least} vertices, as the largest id is one less: --num-vertices says otherwise"
+            ));
+            least
+        }
+    };
+    if n < least {
+        let (id, number) = sink.largest.unwrap_or_default();
+        let value = format!("{n}, but edge {number} has vertex {id}");
+        return Err(Error::invalid("--num-vertices", value, "more than all ids"));
+    }
+    if n > MAX_VERTICES {
+        return Err(Error::invalid("--num-vertices", n, format!("at most {MAX_VERTICES}")));
+    }
+    if n == 0 {
+        return Err(Error::format(folder, "has neither vertices nor edges: the input is empty"));
+    }
+    found.n_vertices = Some(n);
+    Ok(n)
+}
+
+/// Sorts the edges and writes them, and what they have.
+fn write_graph(
+    sink: Collector<'_>,
+    n: u64,
+    found: &Found,
+    folder: &Path,
+    scratch: &Path,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Counts> {
+    let n_relations = u64::from(found.n_relations).max(u64::from(sink.largest_kind) + 1);
+    let add_self_loops = options.self_loops == SelfLoops::Add;
+    let of_loops = u64::from(add_self_loops && n_relations > 1);
+    if n_relations + of_loops > MAX_RELATIONS as u64 {
+        let (count, limit) = (n_relations + of_loops, MAX_RELATIONS as u64);
+        return Err(Error::TooLarge { what: "the set of relations", count, limit });
+    }
+    let attributes = [("edge_feat.npy", &found.edge_features), ("edge_time.npy", &found.edge_times)];
+    let n_edges = sink.n_edges;
+    let shape = Shape {
+        n_vertices: n,
+        n_relations,
+        has_weights: found.has_weights,
+        has_features: attributes.iter().any(|(_, path)| path.is_some()),
+        deduplicate: options.deduplicate,
+        add_self_loops,
+        n_sorted: n_edges * if options.undirected { 2 } else { 1 },
+    };
+    progress("sorting edges", 0.0)?;
+    let counts = rows::write(sink.stream()?, &shape, folder, scratch, &mut *progress)?;
+    for (name, from) in attributes {
+        let Some(from) = from else { continue };
+        let numbers = NpyArray::open(&numbers_path(scratch), "numbers")?.offsets()?;
+        let mut numbers = numbers.iter().copied();
+        let mut say =
+            |done: u64| progress("ordering what edges have", done as f64 / counts.edges.max(1) as f64);
+        reorder(from, n_edges, &mut || Ok(numbers.next()), &folder.join(name), &mut say)?;
+        fs::remove_file(from).map_err(|e| Error::io(from, e))?;
+    }
+    Ok(counts)
+}
+
+/// Notes of what was done to edges.
+fn tell(found: &mut Found, n_removed_loops: u64, counts: Counts, options: &Options) {
+    let Counts { added, added_loops, merged, parallel, loops, .. } = counts;
+    let mut say = |n: u64, text: &str| {
+        if n > 0 {
+            found.notes.push(format!("{n} {text}"));
+        }
+    };
+    say(n_removed_loops, "self-loops were removed");
+    say(added, "reverse edges were added");
+    say(added_loops, "self-loops were added");
+    say(merged, "parallel edges went into others");
+    say(parallel, "edges are parallel to others: --deduplicate makes them one");
+    if options.self_loops == SelfLoops::Keep {
+        say(loops, "self-loops");
+    }
+    for (file, path) in [("edge_feat.npy", &found.edge_features), ("edge_time.npy", &found.edge_times)] {
+        if path.is_some() {
+            found.files.push(file.into());
+            found
+                .notes
+                .push(format!("{file} is written, in the order of the graph's edges; nothing uses it yet"));
+        }
+    }
+}
+
+/// Writes `ids.txt`: the id of each vertex, a line each.
+fn write_ids(ids: Option<Ids>, folder: &Path, found: &mut Found) -> Result<()> {
+    let Some(ids) = ids else { return Ok(()) };
+    let path = folder.join("ids.txt");
+    let io = |e| Error::io(&path, e);
+    let mut file = BufWriter::new(File::create(&path).map_err(io)?);
+    for id in ids.into_list() {
+        writeln!(file, "{id}").map_err(io)?;
+    }
+    file.flush().map_err(io)?;
+    found.files.push("ids.txt".into());
+    found.notes.push("ids.txt has the id of each vertex, a line each".into());
+    Ok(())
+}
+
+fn write_meta(name: &str, folder: &Path, found: &Found, options: &Options) -> Result<()> {
+    let mut meta = serde_json::Map::new();
+    meta.insert("name".into(), name.into());
+    if let Some(n) = found.n_classes.filter(|_| folder.join("labels.npy").exists()) {
+        meta.insert("n_classes".into(), n.into());
+    }
+    if folder.join("edge_type.npy").exists() {
+        let loops = u32::from(options.self_loops == SelfLoops::Add);
+        meta.insert("n_relations".into(), (found.n_relations + loops).into());
+    }
+    let features = folder.join("feat.npy");
+    if options.read.feature_dtype == Some(FeatureDtype::Bf16) && features.exists() {
+        meta.insert("feature_dtype".into(), "bf16".into());
+    }
+    let path = folder.join("meta.json");
+    let text = serde_json::to_string_pretty(&meta).map_err(|e| Error::format(&path, e))?;
+    fs::write(&path, text + "\n").map_err(|e| Error::io(path, e))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Whole imports against naive ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cohop::data::{Dataset, load};
+use proptest::prelude::*;
+
+use super::*;
+use crate::edges::{Column, EdgeText};
+use crate::testing::{file, npy, text};
+
+fn quiet() -> impl FnMut(&str, f64) -> Result<()> {
+    |_: &str, _: f64| Ok(())
+}
+
+fn options() -> Options {
+    Options { memory: LEAST_MEMORY, ..Options::default() }
+}
+
+fn edges_of(dataset: &Dataset) -> Vec<(u32, u32, u16, f32)> {
+    let graph = &dataset.graph;
+    let mut edges = Vec::new();
+    for destination in 0..graph.n_vertices() as u32 {
+        for at in graph.indptr()[destination as usize]..graph.indptr()[destination as usize + 1] {
+            let at = at as usize;
+            let kind = graph.edge_type().map_or(0, |kinds| kinds[at]);
+            let weight = graph.edge_weight().map_or(1.0, |weights| weights[at]);
+            edges.push((graph.indices()[at], destination, kind, weight));
+        }
+    }
+    edges
+}
+
+/// What the options make of edges, by sets and maps.
+fn naive(
+    given: &[(u32, u32, u16, f32)],
+    n: u32,
+    n_relations: u16,
+    options: &Options,
+) -> Vec<(u32, u32, u16, f32)> {
+    let turned = given.iter().map(|&(s, d, k, w)| if options.reverse { (d, s, k, w) } else { (s, d, k, w) });
+    let kept: Vec<_> =
+        turned.filter(|&(s, d, ..)| s != d || options.self_loops != SelfLoops::Remove).collect();
+    let there: BTreeSet<_> = kept.iter().map(|&(s, d, k, _)| (s, d, k)).collect();
+    let mut all = kept.clone();
+    if options.undirected {
+        let reverses = kept.iter().map(|&(s, d, k, w)| (d, s, k, w));
+        all.extend(reverses.filter(|&(s, d, k, _)| !there.contains(&(s, d, k))));
+    }
+    if options.deduplicate {
+        let mut sums = BTreeMap::new();
+        all.iter().for_each(|&(s, d, k, w)| *sums.entry((s, d, k)).or_insert(0.0) += w);
+        all = sums.into_iter().map(|((s, d, k), w)| (s, d, k, w)).collect();
+    }
+    if options.self_loops == SelfLoops::Add {
+        let kind = if n_relations > 1 { n_relations } else { 0 };
+        let have: BTreeSet<u32> = all.iter().filter(|(s, d, ..)| s == d).map(|&(s, ..)| s).collect();
+        all.extend((0..n).filter(|v| !have.contains(v)).map(|v| (v, v, kind, 1.0)));
+    }
+    // Weights are small whole numbers: their order says nothing.
+    all.sort_by(|a, b| (a.1, a.0, a.2).cmp(&(b.1, b.0, b.2)).then(a.3.total_cmp(&b.3)));
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn edges_are_those_of_a_naive_import(
+        edges in prop::collection::vec((0u32..7, 0u32..7, 0u16..3, 0u8..4), 1..60),
+        reverse: bool,
+        undirected: bool,
+        deduplicate: bool,
+        self_loops in prop::sample::select(vec![SelfLoops::Keep, SelfLoops::Add, SelfLoops::Remove]),
+        has_kinds: bool,
+        has_weights: bool,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("edges.tsv");
+        let lines: String = edges.iter().map(|(s, d, k, w)| format!("{s}\t{d}\t{k}\t{w}\n")).collect();
+        text(&input, &lines);
+        let kind = if has_kinds { Column::Type } else { Column::Skip };
+        let columns = vec![Column::Source, Column::Destination, kind, Column::Weight];
+        let read = ReadOptions {
+            text: EdgeText { columns, ..EdgeText::default() },
+            n_vertices: Some(8),
+            without_weights: !has_weights,
+            ..ReadOptions::default()
+        };
+        let options = Options { read, reverse, undirected, deduplicate, self_loops, ..options() };
+        let out = folder.path().join("out");
+        let imported = import(Format::Edges, &[input], &out, &options, &mut quiet()).unwrap();
+        let given: Vec<_> = edges
+            .iter()
+            .map(|&(s, d, k, w)| (s, d, if has_kinds { k } else { 0 }, if has_weights { f32::from(w) } else { 1.0 }))
+            .collect();
+        let n_relations = given.iter().map(|edge| edge.2 + 1).max().unwrap();
+        let mut expected = naive(&given, 8, n_relations, &options);
+        if !has_weights {
+            expected.iter_mut().for_each(|edge| edge.3 = 1.0);
+        }
+        let mut found = edges_of(&load(&out).unwrap());
+        prop_assert_eq!(imported.edges, found.len() as u64);
+        prop_assert_eq!(imported.edges_read, edges.len() as u64);
+        found.sort_by(|a, b| (a.1, a.0, a.2).cmp(&(b.1, b.0, b.2)).then(a.3.total_cmp(&b.3)));
+        prop_assert_eq!(found, expected);
+        // Nothing is left of the work.
+        prop_assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
+
+/// More than a hundred megabytes of records by 16 MiB, with times, which follow their edges.
+#[test]
+fn what_edges_have_follows_them_through_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("edges.csv");
+    let (n, n_edges) = (1000u64, 2_500_000u64);
+    // Each pair once: the time says which edge it is.
+    let pair = |i: u64| (i * 7919 % n, i / n % n);
+    let mut lines = String::from("from,to,when\n");
+    for i in 0..n_edges {
+        let (source, destination) = pair(i);
+        lines.push_str(&format!("{source},{destination},{i}\n"));
+    }
+    text(&input, &lines);
+    let columns = vec![Column::Source, Column::Destination, Column::Time];
+    let read = ReadOptions { text: EdgeText { columns, ..EdgeText::default() }, ..ReadOptions::default() };
+    let out = folder.path().join("out");
+    import(Format::Edges, &[input], &out, &Options { read, ..options() }, &mut quiet()).unwrap();
+    let dataset = load(&out).unwrap();
+    let times = NpyArray::open(&out.join("edge_time.npy"), "edge_time").unwrap().floats().unwrap();
+    assert_eq!((dataset.graph.n_edges(), times.len() as u64), (n_edges, n_edges));
+    for (time, (source, destination, ..)) in times.iter().zip(edges_of(&dataset)) {
+        assert_eq!(pair(*time as u64), (u64::from(source), u64::from(destination)));
+    }
+}
+
+#[test]
+fn ids_labels_features_and_splits_come_from_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    text(&at("edges.csv.gz"), "# who,whom\nsource,target\nann,bob\n\"ann\",\"c, d\"\nbob,eve\n");
+    text(&at("labels.csv"), "id,class\nbob,1\nann,0\neve,-1\n");
+    text(&at("train.txt"), "bob\n");
+    text(&at("val.txt"), "");
+    text(&at("test.txt"), "ann\n");
+    file(&at("x.npy"), &npy("<f8", false, &[4, 2], &[0f64, 1., 2., 3., 4., 5., 6., 7.]));
+    let read = ReadOptions {
+        text: EdgeText { map_ids: true, header: Some(true), ..EdgeText::default() },
+        feature_dtype: Some(FeatureDtype::Bf16),
+        ..ReadOptions::default()
+    };
+    let files = ["train.txt", "val.txt", "test.txt"].map(at);
+    let options = Options {
+        read,
+        labels: Some(at("labels.csv")),
+        features: Some(at("x.npy")),
+        split: Some(SplitFrom::Files(files)),
+        ..options()
+    };
+    let imported = import(Format::Edges, &[at("edges.csv.gz")], &at("out"), &options, &mut quiet()).unwrap();
+    assert_eq!((imported.vertices, imported.edges), (4, 3));
+    let ids = std::fs::read_to_string(at("out/ids.txt")).unwrap();
+    assert_eq!(ids, "ann\nbob\nc, d\neve\n");
+    let set = load(at("out")).unwrap();
+    assert_eq!(edges_of(&set).iter().map(|e| (e.0, e.1)).collect::<Vec<_>>(), [(0, 1), (0, 2), (1, 3)]);
+    assert_eq!((&set.labels[..], set.n_classes), (&[0, 1, -1, -1][..], 2));
+    assert_eq!((&set.train_idx[..], &set.val_idx[..], &set.test_idx[..]), (&[1][..], &[][..], &[0][..]));
+    assert_eq!((set.features.dim(), set.features.dtype()), (2, Some(FeatureDtype::Bf16)));
+    // A second import is refused, unless it replaces the first.
+    let again = |overwrite| {
+        let options = Options { overwrite, ..options.clone() };
+        import(Format::Edges, &[at("edges.csv.gz")], &at("out"), &options, &mut quiet())
+    };
+    assert!(again(false).unwrap_err().to_string().contains("--overwrite"));
+    assert_eq!(again(true).unwrap(), imported);
+    text(&at("test.txt"), "zoe\n");
+    let error = again(true).unwrap_err().to_string();
+    assert!(error.contains("test.txt") && error.contains("line 1") && error.contains("zoe"), "{error}");
+    assert_eq!(load(at("out")).unwrap().n_classes, 2, "a failed import leaves the old folder");
+    text(&at("test.txt"), "");
+    text(&at("labels.csv"), "bob,1\nann,x\n");
+    assert!(again(true).unwrap_err().to_string().contains("labels.csv"));
+}
+
+#[test]
+fn random_splits_have_their_shares_of_the_labelled_vertices() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    text(&at("e.txt"), "0 999\n");
+    let labels: String = (0..1000).map(|v| format!("{}\n", if v % 10 == 0 { -1 } else { v % 3 })).collect();
+    text(&at("y.txt"), &labels);
+    let split = |split: &str, seed| {
+        let options = Options {
+            labels: Some(at("y.txt")),
+            split: Some(split.parse().unwrap()),
+            seed,
+            overwrite: true,
+            ..options()
+        };
+        import(Format::Edges, &[at("e.txt")], &at("out"), &options, &mut quiet()).unwrap();
+        let set = load(at("out")).unwrap();
+        [&set.train_idx, &set.val_idx, &set.test_idx].map(|part| part.to_vec())
+    };
+    let parts = split(".6,.2,.2", 1);
+    assert_eq!(parts.each_ref().map(Vec::len), [540, 180, 180]);
+    let all: BTreeSet<u32> = parts.concat().into_iter().collect();
+    assert!(all.len() == 900 && all.iter().all(|v| v % 10 != 0));
+    assert_eq!(split(".6,.2,.2", 1), parts);
+    assert_ne!(split(".6,.2,.2", 2), parts);
+    assert_eq!(split("0.1,0,0", 1).each_ref().map(Vec::len), [90, 0, 0]);
+    for wrong in ["", ".5,.5", ".6,.6,.2", "-1,1,1", "0,0,0", "nan,0,1"] {
+        assert!(wrong.parse::<SplitFrom>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let refused = |lines: &str, options: &Options, texts: &[&str]| {
+        text(&at("e.txt"), lines);
+        let error =
+            import(Format::Edges, &[at("e.txt")], &at("out"), options, &mut quiet()).unwrap_err().to_string();
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}: expected {texts:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{error}");
+    };
+    let plain = options();
+    refused("", &plain, &["empty"]);
+    refused("0 1\n2\n", &plain, &["e.txt", "line 2", "destination"]);
+    refused("0 1\n-1 2\n", &plain, &["line 2", "-1", "--ids map"]);
+    refused("0 4294967295\n", &plain, &["line 1", "4294967295"]);
+    let with = |read: ReadOptions| Options { read, ..options() };
+    refused(
+        "0 1\n5 2\n",
+        &with(ReadOptions { n_vertices: Some(5), ..ReadOptions::default() }),
+        &["vertex 5"],
+    );
+    let columns = |columns: &[Column]| {
+        let text = EdgeText { columns: columns.to_vec(), ..EdgeText::default() };
+        with(ReadOptions { text, ..ReadOptions::default() })
+    };
+    let both = [Column::Source, Column::Destination];
+    refused("0 1\n", &columns(&both[..1]), &["--columns"]);
+    for (column, value) in
+        [(Column::Weight, "nan"), (Column::Weight, "-1"), (Column::Type, "-1"), (Column::Time, "x")]
+    {
+        refused(&format!("0 1 {value}\n"), &columns(&[both[0], both[1], column]), &["line 1", value]);
+    }
+    refused("0 1\n", &Options { memory: 1 << 20, ..options() }, &["--memory"]);
+    // Interrupted at any moment.
+    text(&at("e.txt"), "0 1\n1 2\n");
+    for calls in 0..4 {
+        let mut n = 0;
+        let mut progress = |_: &str, _: f64| {
+            n += 1;
+            if n > calls { Err(Error::Interrupted { epochs: 0 }) } else { Ok(()) }
+        };
+        let result = import(Format::Edges, &[at("e.txt")], &at("out"), &options(), &mut progress);
+        match result {
+            Err(Error::Interrupted { .. }) => {
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{calls}");
+            }
+            other => assert!(calls == 3 && other.is_ok(), "{calls}: {other:?}"),
+        }
+    }
+}
