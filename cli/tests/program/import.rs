@@ -141,3 +141,38 @@ fn an_interrupted_import_leaves_nothing() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(names(folder.path()), ["e.txt"]);
 }
+
+/// The README's way for formats that are not built in. Needs Python with NumPy.
+#[test]
+fn the_readmes_lines_of_numpy_make_what_can_be_imported() {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let lines = readme.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write("cora.content", "31336\t0\t1\tB\n1061127\t1\t0\tA\nann\t1\t1\tB\n");
+    write("cora.cites", "31336\t1061127\nann\t31336\nann\tunknown\n");
+    write("features.json", "{\"1\": [0, 2], \"0\": []}");
+    write("target.json", "{\"0\": 1, \"1\": 0}");
+    let python = std::env::var("COHOP_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let numpy = Command::new(&python).args(["-c", "import numpy"]).output();
+    if !numpy.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: {python} has no NumPy");
+        return;
+    }
+    let done = Command::new(&python).args(["-c", lines]).current_dir(folder.path()).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let run = |arguments: &str| json_lines(&cohop(folder.path(), arguments))[0].clone();
+    let report = run("import edge-index edges.npy --features x.npy --labels y.npy --out cora --json");
+    let expected = serde_json::json!([3, 2, 2, [1, 2]]);
+    let found =
+        serde_json::json!([report["vertices"], report["edges"], report["classes"], report["class_counts"]]);
+    assert_eq!(found, expected);
+    // Who cites is the source: 1061127 cites 31336, and that cites ann.
+    let indices = fs::read(folder.path().join("cora/indices.npy")).unwrap();
+    assert_eq!(indices[128..], [1, 0, 0, 0, 0, 0, 0, 0]);
+    let report = run("import edge-index edges.npy --num-vertices 3 --out json --json");
+    assert_eq!(report["vertices"], 3);
+    let x = fs::read(folder.path().join("x_json.npy")).unwrap();
+    let row: Vec<f32> = x[128..].chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    assert_eq!(row, [0., 0., 0., 1., 0., 1.]);
+}
