@@ -2,7 +2,7 @@
 
 use clap::Args;
 use cohop::Result;
-use cohop::data::{self, Dataset, FeatureDtype, Features};
+use cohop::data::{self, Dataset, FeatureDtype, Features, LoadOptions};
 use cohop::train::CheckpointInfo;
 
 use crate::given::{self, Given};
@@ -25,14 +25,20 @@ pub(crate) struct DataArgs {
 impl DataArgs {
     /// Loads the data set and applies the other options.
     pub fn load(&self) -> Result<Dataset> {
-        let mut dataset = data::load(&self.name)?;
+        Ok(self.load_with_notes()?.0)
+    }
+
+    /// [`load`](DataArgs::load), and what had to be converted.
+    pub fn load_with_notes(&self) -> Result<(Dataset, Vec<String>)> {
+        let (mut dataset, mut notes) = data::load_with_notes(&self.name, &LoadOptions::default())?;
         if let Some(k) = self.split {
             dataset.select_split(k)?;
         }
         if let Some(dtype) = self.feature_dtype {
             dataset.features = dataset.features.to_dtype(dtype)?;
+            notes.push(format!("features are converted to {dtype}, as --feature-dtype asks"));
         }
-        Ok(dataset)
+        Ok((dataset, notes))
     }
 
     /// Loads the data set of a checkpoint's run, with its split and type of features, or what the command line has

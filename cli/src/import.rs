@@ -91,7 +91,7 @@ pub(super) struct ImportArgs {
     /// Type of the features that are written [default: f32, or f16 where they are]
     #[arg(long, value_name = "f32|f16|bf16", help_heading = "Vertices")]
     feature_dtype: Option<FeatureDtype>,
-    /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed) or files of ids
+    /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or files
     #[arg(long, value_name = "A,B,C", help_heading = "Vertices")]
     split: Option<SplitFrom>,
     /// Which of several splits of the format, by name

@@ -356,6 +356,7 @@ fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(S
             let [n_splits, _] = array.matrix()?;
             check_mask(&array, &[n_splits, n_vertices], n_splits)?;
             arrays.converted(&array, MASKS);
+            arrays.notes.push(format!("{} is turned into lists of vertices", array.name()));
             parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, n_vertices, 1)?);
         }
         if let Some(array) = arrays.find(&[&format!("{part}_mask")])? {
@@ -365,6 +366,7 @@ fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(S
                 );
             }
             arrays.converted(&array, MASKS);
+            arrays.notes.push(format!("{} is turned into lists of vertices", array.name()));
             match *array.shape() {
                 [_, n_splits] => {
                     check_mask(&array, &[n_vertices, n_splits], n_splits)?;

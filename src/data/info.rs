@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dataset, FeatureDtype, Features};
 use crate::error::{Plain, Result, try_filled};
-use crate::graph::DegreeStatistics;
+use crate::graph::{DegreeStatistics, EdgeStatistics};
 
 /// What a data set holds: counts, degrees, splits, memory. Prints as an aligned table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,14 +31,20 @@ pub struct Summary {
     pub degrees: DegreeStatistics,
     /// Vertices with neither in-edges nor out-edges.
     pub isolated: u64,
+    /// Self-loops, duplicates and missing reverse edges.
+    pub edge_statistics: EdgeStatistics,
     /// The features, if there are any.
     pub features: Option<FeatureSummary>,
     /// Number of classes; 0 without labels.
     pub classes: u64,
     /// `[classes]`: vertices of each class.
     pub class_counts: Vec<u64>,
+    /// `[classes]`: training vertices of each class.
+    pub train_class_counts: Vec<u64>,
     /// Vertices without a label.
     pub unlabelled: u64,
+    /// Training, validation and test vertices without a label.
+    pub unlabelled_in_split: [u64; 3],
     /// Training vertices.
     pub train: u64,
     /// Validation vertices.
@@ -64,13 +70,22 @@ pub struct FeatureSummary {
     pub density: f64,
     /// Whether they are stored as compressed rows.
     pub sparse: bool,
+    /// The number of rows that the counts below are of: all, or evenly spaced ones of a large matrix.
+    pub rows_read: u64,
+    /// Columns with the same number in all of these rows; 0 if that is one row or none.
+    pub constant_columns: u64,
+    /// Rows of zeros.
+    pub zero_rows: u64,
+    /// Numbers that are NaN or infinite.
+    pub not_finite: u64,
 }
 
 impl Dataset {
-    /// Counts everything. O(n_vertices + n_edges): reads a mapped graph's `indices`, relations and weights, but not
-    /// features.
+    /// Counts everything, in parallel: O(n_vertices + n_edges · log of the in-degree), and at most 2^28 elements of the
+    /// features. The parts of a graph and of features that may be too large to look at as a whole are sampled: see
+    /// [`EdgeStatistics`] and [`FeatureSummary`].
     ///
-    /// Errors: there is no memory for the counts.
+    /// Errors: there is no memory for the counts, or mapped arrays have been changed.
     pub fn summary(&self) -> Result<Summary> {
         let graph = &self.graph;
         let mut bytes = graph.bytes();
@@ -85,6 +100,10 @@ impl Dataset {
 
         let labels = self.labels.iter().filter_map(|&l| usize::try_from(l).ok());
         let class_counts = tally(labels, self.n_classes)?;
+        let label_of = |&v: &u32| self.labels.get(v as usize).and_then(|&l| usize::try_from(l).ok());
+        let train_class_counts = tally(self.train_idx.iter().filter_map(label_of), self.n_classes)?;
+        let without_label = |part: &[u32]| part.iter().filter(|v| label_of(v).is_none()).count() as u64;
+        let unlabelled_in_split = [&self.train_idx, &self.val_idx, &self.test_idx].map(|p| without_label(p));
         let relations = graph.edge_type().unwrap_or_default().iter().map(|&r| usize::from(r));
         let types = self.vertex_type.as_deref().unwrap_or_default().iter().map(|&t| usize::from(t));
         Ok(Summary {
@@ -97,10 +116,13 @@ impl Dataset {
             vertex_type_counts: tally(types, self.n_vertex_types())?,
             degrees: graph.degree_statistics(),
             isolated: graph.count_isolated()?,
-            features: self.features.summary(),
+            edge_statistics: graph.edge_statistics()?,
+            features: self.features.summary()?,
             classes: self.n_classes as u64,
             unlabelled: self.labels.len() as u64 - class_counts.iter().sum::<u64>(),
             class_counts,
+            train_class_counts,
+            unlabelled_in_split,
             train: self.train_idx.len() as u64,
             val: self.val_idx.len() as u64,
             test: self.test_idx.len() as u64,
@@ -112,13 +134,24 @@ impl Dataset {
 }
 
 impl Features {
-    fn summary(&self) -> Option<FeatureSummary> {
+    fn summary(&self) -> Result<Option<FeatureSummary>> {
         let density = match self {
             Features::Sparse(s) => s.values().len() as f64 / (s.n_rows() as f64 * s.dim() as f64).max(1.0),
             _ => 1.0,
         };
         let sparse = matches!(self, Features::Sparse(_));
-        self.dtype().map(|dtype| FeatureSummary { dim: self.dim() as u64, dtype, density, sparse })
+        let Some(dtype) = self.dtype() else { return Ok(None) };
+        let quality = self.quality()?;
+        Ok(Some(FeatureSummary {
+            dim: self.dim() as u64,
+            dtype,
+            density,
+            sparse,
+            rows_read: quality.rows,
+            constant_columns: quality.constant_columns,
+            zero_rows: quality.zero_rows,
+            not_finite: quality.not_finite,
+        }))
     }
 }
 
@@ -130,6 +163,59 @@ fn range(weights: &[f32]) -> [f32; 2] {
         .reduce(|| [f32::INFINITY, f32::NEG_INFINITY], |a, b| [a[0].min(b[0]), a[1].max(b[1])]);
     if weights.is_empty() { [0.0; 2] } else { [least, most] }
 }
+
+impl Summary {
+    /// What may be wrong with the data, or is worth to know before training on it: a sentence for each, for people.
+    pub fn oddities(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut say = |n: u64, what: &str| {
+            if n > 0 {
+                found.push(format!("{}: {what}", grouped(n)));
+            }
+        };
+        say(self.isolated, "vertices without any edge");
+        let sees_nothing = self.degrees.without_in_edges.saturating_sub(self.isolated);
+        say(sees_nothing, "vertices with out-edges but without in-edges, which see only themselves");
+        say(self.edge_statistics.duplicates, "edges that repeat another one");
+        say(self.edge_statistics.self_loops, "self-loops");
+        let labelled = [("training", 0), ("validation", 1), ("test", 2)];
+        for (part, i) in labelled.into_iter().filter(|_| self.classes > 0) {
+            say(self.unlabelled_in_split[i], &format!("{part} vertices without a label"));
+        }
+        let counts = || self.class_counts.iter().zip(&self.train_class_counts);
+        let empty = self.class_counts.iter().filter(|&&n| n == 0).count();
+        say(empty as u64, "classes without a vertex");
+        if self.train > 0 {
+            let untrained = counts().filter(|&(&all, &train)| all > 0 && train == 0).count();
+            say(untrained as u64, "classes with vertices, but without a training vertex");
+        }
+        if let Some(x) = &self.features {
+            let all = if x.rows_read < self.vertices { " (of the rows that were read)" } else { "" };
+            say(x.not_finite, &format!("features that are NaN or infinite{all}"));
+            say(x.constant_columns, &format!("feature columns with one and the same number{all}"));
+            say(x.zero_rows, &format!("feature rows of zeros{all}"));
+        }
+        let one_way = self.edge_statistics.without_reverse;
+        if one_way > 0.0 {
+            let sampled = match self.edge_statistics.looked_at + self.edge_statistics.self_loops < self.edges
+            {
+                true => ", estimated",
+                false => "",
+            };
+            found.push(format!("{:.2} % of the edges{sampled}: without a reverse edge", 100.0 * one_way));
+        }
+        let largest = self.class_counts.iter().copied().max().unwrap_or(0);
+        let smallest = self.class_counts.iter().copied().filter(|&n| n > 0).min().unwrap_or(0);
+        if smallest > 0 && largest / smallest >= UNBALANCED {
+            let (smallest, largest) = (grouped(smallest), grouped(largest));
+            found.push(format!("classes of {smallest} to {largest} vertices"));
+        }
+        found
+    }
+}
+
+/// Classes are called unbalanced if the largest has this many times the vertices of the smallest.
+const UNBALANCED: u64 = 20;
 
 fn tally(values: impl Iterator<Item = usize>, n: usize) -> Result<Vec<u64>> {
     let mut counts = try_filled("counts", 0, n, format_args!("{n} classes, relations or types"))?;
@@ -177,6 +263,7 @@ impl fmt::Display for Summary {
         rows.push(("classes", self.classes.to_string()));
         if self.classes > 0 {
             rows.push(("vertices per class", list(&self.class_counts)));
+            rows.push(("training per class", list(&self.train_class_counts)));
         }
         rows.push(("unlabelled", grouped(self.unlabelled)));
         let split = [self.train, self.val, self.test].map(grouped);
@@ -186,6 +273,9 @@ impl fmt::Display for Summary {
         }
         rows.push(("in memory", mebibytes(self.bytes_in_memory)));
         rows.push(("mapped", mebibytes(self.bytes_mapped)));
+        for (i, oddity) in self.oddities().into_iter().enumerate() {
+            rows.push((if i == 0 { "worth a look" } else { "" }, oddity));
+        }
         for (class, &count) in d.histogram.iter().enumerate().filter(|(_, count)| **count > 0) {
             let range = match class {
                 0 | 1 => class.to_string(),

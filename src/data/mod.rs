@@ -23,6 +23,7 @@ use crate::graph::Graph;
 
 mod assemble;
 mod builtin;
+mod feature_quality;
 mod features;
 mod folder;
 mod info;

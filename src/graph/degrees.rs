@@ -1,10 +1,12 @@
 //! Statistics of in-degrees.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{Graph, ROWS_PER_TASK};
-use crate::error::{Result, try_filled};
+use crate::error::{Result, try_collect};
 
 /// The distribution of in-degrees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,21 +52,23 @@ impl Graph {
         }
     }
 
-    /// Number of vertices with neither in-edges nor out-edges. Reads `indices`: O(n_vertices + n_edges).
+    /// Number of vertices with neither in-edges nor out-edges. Reads `indices`, in parallel: O(n_vertices + n_edges).
     ///
     /// Errors: there is no memory for a mark for each vertex.
     pub fn count_isolated(&self) -> Result<u64> {
-        let mut connected = try_filled("a mark for each vertex", false, self.n_vertices(), self.size())?;
-        for &source in self.indices() {
+        let marks = (0..self.n_vertices()).map(|_| AtomicBool::new(false));
+        let connected = try_collect("a mark for each vertex", marks, self.size())?;
+        self.indices().par_iter().with_min_len(ROWS_PER_TASK).for_each(|&source| {
             // Sources of a trusted graph may be out of range.
-            if let Some(connected) = connected.get_mut(source as usize) {
-                *connected = true;
+            if let Some(connected) = connected.get(source as usize) {
+                connected.store(true, Ordering::Relaxed);
             }
-        }
-        let mut isolated = 0;
-        for (connected, ends) in connected.iter().zip(self.indptr().windows(2)) {
-            isolated += u64::from(!connected && ends[0] == ends[1]);
-        }
-        Ok(isolated)
+        });
+        let isolated = connected
+            .par_iter()
+            .zip(self.indptr().par_windows(2))
+            .with_min_len(ROWS_PER_TASK)
+            .filter(|(connected, ends)| !connected.load(Ordering::Relaxed) && ends[0] == ends[1]);
+        Ok(isolated.count() as u64)
     }
 }

@@ -7,7 +7,7 @@ use cohop::data::npy::{self, Dtype};
 use cohop::data::{Dataset, Features, Split};
 use cohop::graph::Graph;
 
-use super::command_line::{cohop, fails};
+use super::command_line::{cohop, fails, json_lines};
 
 /// A ring of `n` vertices with three classes, as a folder.
 fn ring(folder: &Path, n: u32, features: Features) {
@@ -68,4 +68,41 @@ fn a_feature_matrix_without_columns_is_called_that() {
         let output = cohop(folder.path(), &format!("train --data . --epochs 1 --sampler {sampler}"));
         fails(&output, 1, "the number of feature columns is 0: expected at least one column");
     }
+}
+
+#[test]
+fn info_says_what_was_converted_and_what_looks_odd() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(folder.path(), 8, Features::None);
+    let file = |name: &str| folder.path().join(name).with_extension("npy");
+    // A mask for a list, rows out of order, labels with NaN, features of bytes.
+    std::fs::remove_file(file("train_idx")).unwrap();
+    npy::write(&file("train_mask"), Dtype::Bool, &[8], &[1u8, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let labels = [0.0, f32::NAN, 2.0, 0.0, 1.0, 2.0, 0.0, 1.0];
+    npy::write(&file("labels"), Dtype::F32, &[8], &labels).unwrap();
+    npy::write(&file("indptr"), Dtype::U64, &[9], &[0u64, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    npy::write(&file("indices"), Dtype::U32, &[9], &[7u32, 1, 0, 1, 2, 3, 4, 5, 6]).unwrap();
+    npy::write(&file("feat"), Dtype::U8, &[8, 1], &[1u8; 8]).unwrap();
+    let info = &json_lines(&cohop(folder.path(), "info --data . --json"))[0];
+    let lists = |key: &str| -> Vec<String> {
+        info[key].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned()).collect()
+    };
+    let converted = lists("converted");
+    let odd = lists("worth_a_look");
+    assert_eq!(converted.len(), 4, "{converted:?}");
+    for part in [
+        "labels is converted from <f4 to <i4",
+        "rows of indices do not ascend",
+        "feat is converted from |u1 to <f4",
+        "train_mask is turned into lists of vertices",
+    ] {
+        assert!(converted.iter().any(|line| line.starts_with(part)), "{part}: {converted:?}");
+    }
+    for part in ["1: training vertices without a label", "1: feature columns", "77.78 % of the edges"] {
+        assert!(odd.iter().any(|line| line.starts_with(part)), "{part}: {odd:?}");
+    }
+    assert_eq!(info["unlabelled_in_split"][0], 1);
+    assert_eq!((&info["edge_statistics"]["looked_at"], &info["vertices"]), (&9.into(), &8.into()));
+    let text = String::from_utf8(cohop(folder.path(), "info --data .").stdout).unwrap();
+    assert!(converted.iter().chain(&odd).all(|line| text.contains(line)), "{text}");
 }

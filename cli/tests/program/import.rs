@@ -72,8 +72,8 @@ fn folders_of_other_libraries_are_imported() {
     let run = |arguments: &str| cohop(folder.path(), arguments);
     let bolt = folder.path().join("bolt");
     fs::create_dir(&bolt).unwrap();
-    let metadata = "dataset_name: tiny\ngraph:\n  nodes:\n    - num: 4\n  edges:\n    - format: csv\n      path: e.csv\n\
-                    tasks:\n  - name: node_classification\n    num_classes: 2\n";
+    let metadata = "dataset_name: tiny\ngraph:\n  nodes:\n    - num: 4\n  edges:\n    - format: csv\n\
+                    \x20     path: e.csv\ntasks:\n  - name: node_classification\n    num_classes: 2\n";
     fs::write(bolt.join("metadata.yaml"), metadata).unwrap();
     fs::write(bolt.join("e.csv"), "0,1\n1,2\n2,3\n").unwrap();
     let report = &json_lines(&run("import graphbolt bolt --out set --json"))[0];

@@ -400,7 +400,14 @@ fn labels_features_and_masks_of_any_type_are_read() {
     npy::write(&npy_path(&folder, "test_mask"), Dtype::I64, &[4], &[0i64, 256, 0, 0]).unwrap();
     let (again, notes) = load_with_notes(folder.path(), &LoadOptions::default()).unwrap();
     assert_same(&again, &dataset);
-    assert_eq!(notes, ["labels is converted from <f4 to <i4", "test_mask is converted from <i8 to |u1"]);
+    let expected = [
+        "labels is converted from <f4 to <i4",
+        "train_mask is turned into lists of vertices",
+        "val_mask is turned into lists of vertices",
+        "test_mask is converted from <i8 to |u1",
+        "test_mask is turned into lists of vertices",
+    ];
+    assert_eq!(notes, expected);
     write("feat", Dtype::Bool, &[4, 2], &[0, 1, 1, 1, 0, 0, 1, 0]);
     let expected = [0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0];
     assert!(matches!(&load(folder.path()).unwrap().features, Features::F32(d) if d.data() == expected));

@@ -89,6 +89,7 @@ fn the_summary_counts_everything() {
     assert_eq!((summary.classes, summary.unlabelled), (3, 1));
     assert_eq!(summary.class_counts, [1, 1, 1]);
     assert_eq!((summary.train, summary.val, summary.test, summary.splits), (2, 1, 1, 0));
+    assert_eq!(summary.train_class_counts.iter().sum::<u64>(), 2 - summary.unlabelled_in_split[0]);
     // indptr, indices, relations, types, labels, splits, sparse features.
     assert_eq!(summary.bytes_in_memory, 40 + 16 + 8 + 8 + 16 + 16 + (40 + 16 + 16));
     assert_eq!(summary.bytes_mapped, 0);
@@ -104,4 +105,49 @@ fn the_summary_counts_everything() {
     assert!(table.contains("edges per relation  1, 3, 0"), "{table}");
     let json = serde_json::to_string(&summary).unwrap();
     assert_eq!(serde_json::from_str::<Summary>(&json).unwrap(), summary);
+}
+
+/// Every oddity, in a graph spelled out.
+#[test]
+fn what_looks_odd_is_said() {
+    // 0 ⇄ 1, 0 → 2 twice, a self-loop at 2, 3 → 0, and 4 alone.
+    let edges = [(0, 1), (1, 0), (0, 2), (0, 2), (2, 2), (3, 0)];
+    let graph = Graph::from_edges(5, &edges).unwrap();
+    let rows = vec![1.0, 7.0, 2.0, 7.0, 3.0, 7.0, 4.0, 7.0, 5.0, 7.0];
+    let features = Features::dense(rows, 5, 2).unwrap();
+    let split = Split { train: vec![0, 1], val: vec![2], test: vec![3, 4] };
+    let set = Dataset::new("odd", graph, features, vec![0, -1, 2, -1, -1], 4, split).unwrap();
+    let summary = set.summary().unwrap();
+    assert_eq!(summary.train_class_counts, [1, 0, 0, 0]);
+    assert_eq!(summary.unlabelled_in_split, [1, 0, 2]);
+    let expected = [
+        "1: vertices without any edge",
+        "1: vertices with out-edges but without in-edges, which see only themselves",
+        "1: edges that repeat another one",
+        "1: self-loops",
+        "1: training vertices without a label",
+        "2: test vertices without a label",
+        "2: classes without a vertex",
+        "1: classes with vertices, but without a training vertex",
+        "1: feature columns with one and the same number",
+        "60.00 % of the edges: without a reverse edge",
+    ];
+    assert_eq!(summary.oddities(), expected);
+    let table = summary.to_string();
+    assert!(expected.iter().all(|line| table.contains(line)), "{table}");
+
+    // Nothing odd about it.
+    let graph = Graph::from_edges(2, &[(0, 1), (1, 0)]).unwrap();
+    let features = Features::dense(vec![1.0, 2.0], 2, 1).unwrap();
+    let split = Split { train: vec![0, 1], ..Split::default() };
+    let set = Dataset::new("even", graph, features, vec![0, 1], 2, split).unwrap();
+    assert!(set.summary().unwrap().oddities().is_empty());
+
+    // Twenty times the vertices.
+    let labels: Vec<i32> = (0..21).map(|v| i32::from(v == 0)).collect();
+    let edges: Vec<(u32, u32)> = (0..20).flat_map(|v| [(v, v + 1), (v + 1, v)]).collect();
+    let graph = Graph::from_edges(21, &edges).unwrap();
+    let split = Split { train: (0..21).collect(), ..Split::default() };
+    let set = Dataset::new("uneven", graph, Features::None, labels, 2, split).unwrap();
+    assert_eq!(set.summary().unwrap().oddities(), ["classes of 1 to 20 vertices"]);
 }
