@@ -94,7 +94,7 @@ pub(super) struct ImportArgs {
     /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or files
     #[arg(long, value_name = "A,B,C", help_heading = "Vertices")]
     split: Option<SplitFrom>,
-    /// Which of several splits of the format, by name
+    /// OGB: which of several splits, by name
     #[arg(long, value_name = "NAME", help_heading = "Vertices")]
     split_name: Option<String>,
 }
@@ -154,7 +154,7 @@ impl ImportArgs {
             let name = self.format.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
             Err(Error::invalid(option, "given", format!("none for the format {name}")))
         };
-        use FormatName::{EdgeIndex, Edges, Graphbolt, Mtx, NpzCsr, Ogb};
+        use FormatName::{EdgeIndex, Edges, Mtx, NpzCsr, Ogb};
         let text = EdgeText {
             columns: self.columns.clone(),
             header: self.header,
@@ -166,7 +166,7 @@ impl ImportArgs {
         only("--rows", self.rows.is_some(), &[Mtx, NpzCsr])?;
         only("--num-vertices", self.num_vertices.is_some(), &[Edges, EdgeIndex])?;
         only("--no-weights", self.no_weights, &[Edges, Mtx, NpzCsr])?;
-        only("--split-name", self.split_name.is_some(), &[Ogb, Graphbolt])?;
+        only("--split-name", self.split_name.is_some(), &[Ogb])?;
         let read = ReadOptions {
             text,
             rows: self.rows.map(|rows| match rows {

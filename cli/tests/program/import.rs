@@ -78,8 +78,38 @@ fn folders_of_other_libraries_are_imported() {
     fs::write(bolt.join("e.csv"), "0,1\n1,2\n2,3\n").unwrap();
     let report = &json_lines(&run("import graphbolt bolt --out set --json"))[0];
     assert_eq!((&report["vertices"], &report["edges"]), (&4.into(), &3.into()));
-    fs::create_dir(folder.path().join("ogb")).unwrap();
-    fails(&run("import ogb ogb --out other"), 1, "raw");
+    fails(&run("import graphbolt bolt --out other --split-name time"), 2, "--split-name");
+
+    let ogb = folder.path().join("ogbn_products");
+    let gz = |name: &str, text: &str| {
+        let path = ogb.join(format!("{name}.csv.gz"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = fs::File::create(path).unwrap();
+        let mut file = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+        file.write_all(text.as_bytes()).unwrap();
+        file.finish().unwrap();
+    };
+    fs::create_dir(&ogb).unwrap();
+    fails(&run("import ogb ogbn_products --out other"), 1, "raw");
+    // Two rings of 50, each a class, in one direction.
+    let lines = |line: &dyn Fn(u32) -> String| (0..100).map(|v| line(v) + "\n").collect::<String>();
+    gz("raw/edge", &lines(&|v| format!("{v},{}", v / 50 * 50 + (v + 1) % 50)));
+    gz("raw/num-node-list", "100\n");
+    gz("raw/num-edge-list", "100\n");
+    gz("raw/node-feat", &lines(&|v| format!("{},0.5", v / 50)));
+    gz("raw/node-label", &lines(&|v| (v / 50).to_string()));
+    for (part, rest) in [("train", 0), ("valid", 1), ("test", 2)] {
+        let ids: String = (0..100).filter(|v| v % 3 == rest).map(|v| format!("{v}\n")).collect();
+        gz(&format!("split/sales_ranking/{part}"), &ids);
+    }
+    let report = &json_lines(&run("import ogb ogbn_products --out products --json"))[0];
+    assert_eq!(
+        (&report["edges_read"], &report["edges"], &report["classes"]),
+        (&200.into(), &200.into(), &47.into())
+    );
+    assert!(report["notes"].to_string().contains("its reverse is added"), "{report}");
+    let lines = json_lines(&run("train --data products --epochs 20 --lr 0.05 --json"));
+    assert_eq!(lines.last().unwrap()["test_acc"], 1.0);
 }
 
 /// Lines of edges of 64 MiB of records, by 16 MiB: what a process takes that is not a file's stays near that.

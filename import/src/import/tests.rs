@@ -135,6 +135,38 @@ fn what_edges_have_follows_them_through_files() {
     }
 }
 
+/// As ogbn-proteins: edges get their reverses, and both get the features.
+#[test]
+fn edge_features_of_an_ogb_folder_follow_their_edges() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("proteins");
+    for (name, contents) in [
+        ("raw/edge", "2,1\n0,2\n1,0\n"),
+        ("raw/edge-feat", "21,0.5\n2,0.25\n10,0.125\n"),
+        ("raw/num-node-list", "3\n"),
+        ("raw/num-edge-list", "3\n"),
+        ("raw/node-label", "0,1\n1,1\n1,0\n"),
+        ("split/species/train", "2\n"),
+        ("split/species/valid", "0\n"),
+        ("split/species/test", "1\n"),
+    ] {
+        text(&input.join(format!("{name}.csv.gz")), contents);
+    }
+    let read = ReadOptions { label_column: Some(0), ..ReadOptions::default() };
+    let out = folder.path().join("out");
+    import(Format::Ogb, &[input], &out, &Options { read, ..options() }, &mut quiet()).unwrap();
+    let set = load(&out).unwrap();
+    let edges: Vec<_> = edges_of(&set).iter().map(|edge| (edge.0, edge.1)).collect();
+    assert_eq!(edges, [(1, 0), (2, 0), (0, 1), (2, 1), (0, 2), (1, 2)]);
+    let features = NpyArray::open(&out.join("edge_feat.npy"), "edge_feat").unwrap();
+    assert_eq!(features.matrix().unwrap(), [6, 2]);
+    let expected = [10., 0.125, 2., 0.25, 10., 0.125, 21., 0.5, 2., 0.25, 21., 0.5];
+    assert_eq!(features.floats().unwrap()[..], expected);
+    assert_eq!((&set.labels[..], set.n_classes, set.features.is_none()), (&[0, 1, 1][..], 2, true));
+    assert_eq!((&set.train_idx[..], &set.val_idx[..], &set.test_idx[..]), (&[2][..], &[0][..], &[1][..]));
+    assert!(out.join("multi_labels.npy").exists() && !out.join("unordered_edge_feat.npy").exists());
+}
+
 #[test]
 fn ids_labels_features_and_splits_come_from_their_files() {
     let folder = tempfile::tempdir().unwrap();
