@@ -73,8 +73,8 @@ pub struct Options {
     pub deduplicate: bool,
     /// What becomes of self-loops.
     pub self_loops: SelfLoops,
-    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex; or text: one a line,
-    /// or lines of id and class.
+    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex; or text: one a
+    /// line, or lines of id and class.
     pub labels: Option<PathBuf>,
     /// Features that the format has not: a row for each vertex by number, `.npy` or text.
     pub features: Option<PathBuf>,

@@ -188,8 +188,8 @@ impl Rows<'_> {
     }
 }
 
-/// Writes the rows of `from`, a `.npy` file of `n` rows, in the order of `numbers`; a row of zeros for those that are not
-/// below `n`. Only rows are in memory.
+/// Writes the rows of `from`, a `.npy` file of `n` rows, in the order of `numbers`; a row of zeros for those that are
+/// not below `n`. Only rows are in memory.
 pub(crate) fn reorder(
     from: &Path,
     n: u64,

@@ -123,7 +123,7 @@ fn the_command_line_and_the_examples_use_the_public_interface_only() {
         name.is_empty() || !is_module || library.lines().any(|line| line == format!("pub mod {name};"))
     };
     let (mut checked, mut wrong) = (0, Vec::new());
-    for folder in ["cli", "examples"] {
+    for folder in ["cli", "import", "examples"] {
         for file in files_below(&root.join(folder), &["rs"]) {
             let name = file.strip_prefix(root).unwrap().display().to_string();
             let text = std::fs::read_to_string(&file).unwrap();

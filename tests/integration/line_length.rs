@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::common::files_below;
 
 const LIMIT: usize = 120;
-const FOLDERS: [&str; 7] = ["src", "cli", "cuda", "tests", "benches", "examples", "fuzz"];
+const FOLDERS: [&str; 8] = ["src", "cli", "import", "cuda", "tests", "benches", "examples", "fuzz"];
 const EXTENSIONS: [&str; 5] = ["rs", "cu", "cuh", "h", "cpp"];
 
 #[test]
