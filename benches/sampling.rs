@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cohop::device::{Cpu, Method, Sample, SampleSpec, SampledBlock};
 use cohop::graph::{Graph, Rmat};
-use cohop::rng::{Kappa, Purpose, Variates, bounded};
+use cohop::rng::{Dependence, Kappa, Purpose, Variates, bounded};
 use criterion::{Criterion, Throughput, criterion_group};
 
 const FANOUTS: [usize; 3] = [15, 10, 5];
@@ -16,7 +16,7 @@ const METHODS: [(&str, Method); 3] =
 
 /// All layers of a batch.
 fn minibatch(cpu: &Cpu, graph: &Arc<Graph>, method: Method, number: u64) -> Vec<SampledBlock<Cpu>> {
-    let variates = Variates::new(0, number, Kappa::INDEPENDENT);
+    let variates = Variates::new(0, number, Kappa::INDEPENDENT, Dependence::default());
     let n = graph.n_vertices() as u64;
     let mut seeds: Vec<u32> =
         (0..BATCH as u64 * 2).map(|i| bounded(number, Purpose::Split.stream(0), i, n) as u32).collect();

@@ -328,8 +328,10 @@ typedef struct cohop_graph {
 
 // What a minibatch draws from: `rng::Variates`.
 typedef struct cohop_variates {
-  uint64_t first;
-  uint64_t second;
+  uint64_t first;          // the seed of draws that have not changed
+  uint64_t second;         // of those that have
+  uint64_t renewal;        // of when they do
+  uint64_t renewed_below;  // a draw has changed if its word under `renewal` is below this
   double cos;
   double sin;
 } cohop_variates;
@@ -384,13 +386,13 @@ int32_t cohop_sample_all(cohop_rows rows, const uint32_t* indptr, uint64_t n_edg
 
 // Floyd's subsets of a fanout that one warp can hold.
 enum { COHOP_SUBSET_MAX_FANOUT = 128 };
-int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, uint64_t seed, uint32_t layer, uint64_t fanout,
-                            uint64_t* edge_id, void* stream);
+int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer,
+                            uint64_t fanout, uint64_t* edge_id, void* stream);
 // Of any fanout. place_bits: the bits of every in-degree of the graph. key, sorted: [n_edge]; order: [n_edge];
 // repeated: [n_edge]; scratch: cohop_sample_sort_bytes(n_edge).
 uint64_t cohop_sample_sort_bytes(uint64_t n_edge);
-int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
-                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
+int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
+                                   cohop_variates variates, uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
                                    uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
                                    uint64_t* edge_id, void* stream);
 
@@ -398,8 +400,8 @@ int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint
 int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint64_t* word_offsets, double* running,
                                   double* row_sum, uint32_t* row_last, void* stream);
 // Draws, unsorted; without weights if `running` is null.
-int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
-                           uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
+int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
+                           cohop_variates variates, uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
                            const uint32_t* row_last, uint64_t* edge_id, void* stream);
 // Sorts each row, of which none is longer than 32.
 int32_t cohop_sample_sort_rows(uint64_t n, const uint32_t* indptr, uint64_t* edge_id, void* stream);
@@ -461,8 +463,8 @@ int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_
 // Random walks of the rows first_row .. first_row + n_rows. A row has n_visits = walks * length visits and at most
 // most = min(fanout, n_visits) neighbours. key, sorted: [n_rows, n_visits]; times: [n_rows, n_visits];
 // vertex, visits: [n, most]; counts: [n].
-int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows, uint64_t seed,
-                           uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most,
+int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows,
+                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most,
                            uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
                            uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream);
 int32_t cohop_sample_walk_neighbors(cohop_dtype scalar, uint64_t n, uint64_t most, const uint32_t* indptr,

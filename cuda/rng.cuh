@@ -183,9 +183,22 @@ __device__ inline double normal_quantile(double p) {
   return q < 0.0 ? -magnitude : magnitude;
 }
 
+/// One of a block's words, by selections: an index would put the block into local memory.
+__device__ __forceinline__ uint32_t word_of(const Words& words, uint32_t number) {
+  return number < 2 ? (number == 0 ? words.word[0] : words.word[1]) : (number == 2 ? words.word[2] : words.word[3]);
+}
+
+/// The seed of a draw, which is word `number` of its block: `Seeds::of_word`.
+__device__ __forceinline__ uint64_t seed_of(const cohop_variates& variates, uint64_t stream, uint64_t counter,
+                                            uint32_t number = 0) {
+  if (variates.renewed_below == 0) return variates.first;
+  const uint32_t time = word_of(block(variates.renewal, stream, counter), number);
+  return time < variates.renewed_below ? variates.second : variates.first;
+}
+
 /// The variate of `id`, 32 bits of it: `Variates::word`.
 __device__ inline uint32_t variate(const cohop_variates& variates, uint64_t stream, uint64_t id) {
-  if (variates.sin == 0.0) return block(variates.first, stream, id).word[0];
+  if (variates.sin == 0.0) return block(seed_of(variates, stream, id), stream, id).word[0];
   const double first = normal_quantile(uniform_open(variates.first, stream, id));
   const double second = normal_quantile(uniform_open(variates.second, stream, id));
   const double r = normal_cdf(variates.cos * first + variates.sin * second) * 4294967296.0;

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(BLOCK) running_sums_kernel(cohop_graph graph, 
 /// One thread per draw.
 __global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_rows rows,
                                                       const uint32_t* __restrict__ indptr, uint64_t n_edge,
-                                                      uint64_t seed, uint64_t stream,
+                                                      cohop_variates variates, uint64_t stream,
                                                       const uint64_t* __restrict__ word_offsets,
                                                       const double* __restrict__ running,
                                                       const double* __restrict__ row_sum,
@@ -49,6 +49,7 @@ __global__ void __launch_bounds__(BLOCK) draws_kernel(cohop_graph graph, cohop_r
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e), start = rows.start[row];
     const uint64_t counter = rows.vertex[row] | (e - indptr[row]) << 32;
+    const uint64_t seed = seed_of(variates, stream, counter);
     if (!running) {
       edge_id[e] = start + bounded(seed, stream, counter, rows.degree[row]);
       continue;
@@ -142,13 +143,13 @@ int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint
     return cohop_last_error();)
 }
 
-int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
-                           uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
+int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
+                           cohop_variates variates, uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
                            const uint32_t* row_last, uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;
     const uint64_t draws = static_cast<uint64_t>(Purpose::REPLACEMENT) << 32 | layer;
-    COHOP_LAUNCH(draws_kernel, grid_for(n_edge), BLOCK, 0, stream, graph, rows, indptr, n_edge, seed, draws,
+    COHOP_LAUNCH(draws_kernel, grid_for(n_edge), BLOCK, 0, stream, graph, rows, indptr, n_edge, variates, draws,
                  word_offsets, running, row_sum, row_last, edge_id);
     return cohop_last_error();)
 }

@@ -28,13 +28,14 @@ struct SourceKeys {
 /// An exponential variate of the edge, whose rate is its weight.
 struct WeightedKeys {
   static constexpr int BITS = 64;
-  uint64_t seed, stream;
+  cohop_variates variates;
+  uint64_t stream;
   const float* weight;
   __device__ bool valid(const Row& row, uint32_t place) const { return weight[row.start + place] > 0.0f; }
   __device__ uint64_t key(const Row& row, uint32_t place) const {
     const uint64_t edge = row.start + place;
     // Positive finite numbers are in the order of their bits.
-    return bits_of(-ln(uniform_open(seed, stream, edge)) / static_cast<double>(weight[edge]));
+    return bits_of(-ln(uniform_open(seed_of(variates, stream, edge), stream, edge)) / static_cast<double>(weight[edge]));
   }
 };
 
@@ -151,7 +152,7 @@ int32_t cohop_sample_smallest(cohop_graph graph, cohop_rows rows, const uint32_t
       case COHOP_KEY_SOURCE:
         return launch_smallest(rows, SourceKeys{variates, stream_number, graph.indices}, fanout, emit, stream);
       case COHOP_KEY_WEIGHTED:
-        return launch_smallest(rows, WeightedKeys{variates.first, stream_number, graph.edge_weight}, fanout, emit,
+        return launch_smallest(rows, WeightedKeys{variates, stream_number, graph.edge_weight}, fanout, emit,
                                stream);
     }
     return COHOP_ERROR_INVALID;)

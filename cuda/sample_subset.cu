@@ -10,12 +10,11 @@ namespace cohop {
 namespace {
 
 /// Draw number `number` of a vertex, below n.
-__device__ __forceinline__ uint32_t draw_place(uint64_t seed, uint32_t layer, uint32_t vertex, uint32_t number,
-                                               uint32_t n) {
-  const Words words = block(seed, stream_of(Purpose::SUBSET, layer), vertex | static_cast<uint64_t>(number / 4) << 32);
-  const uint32_t third = number % 4;
-  const uint32_t word = third < 2 ? (third == 0 ? words.word[0] : words.word[1])
-                                  : (third == 2 ? words.word[2] : words.word[3]);
+__device__ __forceinline__ uint32_t draw_place(const cohop_variates& variates, uint32_t layer, uint32_t vertex,
+                                               uint32_t number, uint32_t n) {
+  const uint64_t draws = stream_of(Purpose::SUBSET, layer), group = vertex | static_cast<uint64_t>(number / 4) << 32;
+  const uint64_t seed = seed_of(variates, draws, group, number % 4);
+  const uint32_t word = word_of(block(seed, draws, group), number % 4);
   const uint64_t product = static_cast<uint64_t>(word) * n;
   const uint32_t low = static_cast<uint32_t>(product);
   if (low >= n || low >= (0u - n) % n) return static_cast<uint32_t>(product >> 32);
@@ -27,7 +26,7 @@ __device__ __forceinline__ uint32_t draw_place(uint64_t seed, uint32_t layer, ui
 /// compared with each by shuffles, to find earlier draws of the same place and the number of smaller places.
 template <int WIDTH, int ITEMS>
 __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
-                                                       uint64_t seed, uint32_t layer, uint32_t fanout,
+                                                       cohop_variates variates, uint32_t layer, uint32_t fanout,
                                                        uint64_t* __restrict__ edge_id) {
   const uint32_t lane = threadIdx.x % WIDTH;
   const unsigned group = WIDTH == 32 ? FULL : ((1u << (WIDTH % 32)) - 1) << (threadIdx.x % 32 / WIDTH * WIDTH);
@@ -45,7 +44,7 @@ __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const ui
 #pragma unroll
     for (int item = 0; item < ITEMS; item++) {
       const uint32_t number = item * WIDTH + lane;
-      place[item] = number < fanout ? draw_place(seed, layer, vertex, number, first_last + number + 1) : NONE;
+      place[item] = number < fanout ? draw_place(variates, layer, vertex, number, first_last + number + 1) : NONE;
       taken[item] = false;
       rank[item] = 0;
     }
@@ -100,16 +99,16 @@ __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const ui
 }
 
 template <int WIDTH, int ITEMS>
-int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, uint64_t seed, uint32_t layer, uint32_t fanout,
+int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer, uint32_t fanout,
                       uint64_t* edge_id, void* stream) {
-  COHOP_LAUNCH((subset_kernel<WIDTH, ITEMS>), grid_for(rows.n * WIDTH), BLOCK, 0, stream, rows, indptr, seed, layer,
+  COHOP_LAUNCH((subset_kernel<WIDTH, ITEMS>), grid_for(rows.n * WIDTH), BLOCK, 0, stream, rows, indptr, variates, layer,
                fanout, edge_id);
   return cohop_last_error();
 }
 
 /// One thread per edge: its row and the place that it draws there, or its own place in a row that is kept whole.
 __global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
-                                                     uint64_t n_edge, uint64_t seed, uint32_t layer, uint64_t fanout,
+                                                     uint64_t n_edge, cohop_variates variates, uint32_t layer, uint64_t fanout,
                                                      uint32_t place_bits, uint64_t* __restrict__ key) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e);
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint
     const uint32_t place =
         degree <= fanout
             ? number
-            : draw_place(seed, layer, rows.vertex[row], number, degree - static_cast<uint32_t>(fanout) + number + 1);
+            : draw_place(variates, layer, rows.vertex[row], number, degree - static_cast<uint32_t>(fanout) + number + 1);
     key[e] = row << place_bits | place;
   }
 }
@@ -165,30 +164,30 @@ using namespace cohop;
 
 extern "C" {
 
-int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, uint64_t seed, uint32_t layer, uint64_t fanout,
+int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer, uint64_t fanout,
                             uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (rows.n == 0 || fanout == 0) return 0;
     if (fanout > COHOP_SUBSET_MAX_FANOUT) return COHOP_ERROR_INVALID;
     const uint32_t k = static_cast<uint32_t>(fanout);
-    if (k <= 4) return launch_subset<4, 1>(rows, indptr, seed, layer, k, edge_id, stream);
-    if (k <= 8) return launch_subset<8, 1>(rows, indptr, seed, layer, k, edge_id, stream);
-    if (k <= 16) return launch_subset<16, 1>(rows, indptr, seed, layer, k, edge_id, stream);
-    if (k <= 32) return launch_subset<32, 1>(rows, indptr, seed, layer, k, edge_id, stream);
-    if (k <= 64) return launch_subset<32, 2>(rows, indptr, seed, layer, k, edge_id, stream);
-    return launch_subset<32, 4>(rows, indptr, seed, layer, k, edge_id, stream);)
+    if (k <= 4) return launch_subset<4, 1>(rows, indptr, variates, layer, k, edge_id, stream);
+    if (k <= 8) return launch_subset<8, 1>(rows, indptr, variates, layer, k, edge_id, stream);
+    if (k <= 16) return launch_subset<16, 1>(rows, indptr, variates, layer, k, edge_id, stream);
+    if (k <= 32) return launch_subset<32, 1>(rows, indptr, variates, layer, k, edge_id, stream);
+    if (k <= 64) return launch_subset<32, 2>(rows, indptr, variates, layer, k, edge_id, stream);
+    return launch_subset<32, 4>(rows, indptr, variates, layer, k, edge_id, stream);)
 }
 
 uint64_t cohop_sample_sort_bytes(uint64_t n_edge) { return sort_bytes<uint64_t>(n_edge); }
 
-int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge, uint64_t seed,
-                                   uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
+int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
+                                   cohop_variates variates, uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
                                    uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
                                    uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;
     const unsigned grid = grid_for(n_edge);
-    COHOP_LAUNCH(draw_kernel, grid, BLOCK, 0, stream, rows, indptr, n_edge, seed, layer, fanout, place_bits, key);
+    COHOP_LAUNCH(draw_kernel, grid, BLOCK, 0, stream, rows, indptr, n_edge, variates, layer, fanout, place_bits, key);
     int32_t code = sort_keys(rows, n_edge, place_bits, key, sorted, order, scratch, stream);
     if (code != 0) return code;
     COHOP_LAUNCH(repeated_kernel, grid, BLOCK, 0, stream, n_edge, sorted, order, repeated);

@@ -45,7 +45,7 @@ impl Bernoulli {
 
 impl BatchSource<Cpu> for Bernoulli {
     fn batch(&self, device: &Cpu, seeds: &[u32], number: u64) -> Result<Batch<Cpu>> {
-        let variates = Variates::new(self.seed, number, Kappa::INDEPENDENT);
+        let variates = Variates::new(self.seed, number, Kappa::INDEPENDENT, Dependence::default());
         let mut dst = seeds.to_vec();
         let mut blocks = Vec::new();
         for layer in 0..self.n_layers as u32 {

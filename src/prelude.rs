@@ -34,7 +34,7 @@ pub use crate::device::{
 pub use crate::error::{Error, Result};
 pub use crate::graph::{EdgeSet, Graph, GraphBuilder};
 pub use crate::pattern::Pattern;
-pub use crate::rng::{Kappa, Purpose, Variates};
+pub use crate::rng::{Dependence, Kappa, Purpose, Variates};
 pub use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
 pub use crate::tape::Tape;
 pub use crate::tensor::Tensor;

@@ -13,7 +13,7 @@ use crate::device::{
 };
 use crate::error::{Error, Result, check_length};
 use crate::pattern::Pattern;
-use crate::rng::{Kappa, Variates};
+use crate::rng::{Dependence, Kappa, Variates};
 use crate::sample::{Sampler, SamplerConfig};
 use crate::tape::{Aggregate, SparseRows};
 use crate::tensor::Tensor;
@@ -105,7 +105,7 @@ impl<S: Scalar> Slicer<S> {
         let BatchNeeds { edge_ids, edge_weights, .. } = self.needs;
         let (method, fanout) = (Method::Full, usize::MAX);
         let spec = SampleSpec { method, fanout, per_relation: false, edge_ids, edge_weights };
-        let variates = Variates::new(0, 0, Kappa::INDEPENDENT);
+        let variates = Variates::new(0, 0, Kappa::INDEPENDENT, Dependence::default());
         let block = Block::from_valid(self.cpu.sample_block(&graph, dst, &spec, &variates, 0)?)?;
         if !self.needs.degrees {
             return Ok(block);

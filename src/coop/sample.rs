@@ -90,7 +90,7 @@ impl<S: Scalar> CooperativeSampler<S> {
         let mut owned = Vec::new();
         let seed_plan = self.plan(seeds, &mut owned, &mut position_of)?;
         let n_seeds = owned.len();
-        let variates = Variates::new(self.config.seed, batch, self.config.kappa);
+        let variates = self.config.variates(batch);
         let n_layers = self.config.fanouts.0.len();
         let (mut blocks, mut plans) = (Vec::with_capacity(n_layers), Vec::with_capacity(n_layers));
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
@@ -121,7 +121,7 @@ impl<S: Scalar> CooperativeSampler<S> {
         let graph = self.shard.in_edges();
         let mut peers = LaborExchange { communicator: &self.communicator, partition: self.shard.partition() };
         if let Method::Walk { walks, length, restart } = spec.method {
-            let walks = walk::Walks { walks, length, restart, seed: variates.seed(), layer };
+            let walks = walk::Walks { walks, length, restart, seeds: *variates.seeds(), layer };
             let visits = walks.visits(&self.communicator, &self.shard, dst)?;
             return self.cpu.sample_walked(graph, dst, spec, variates, &visits);
         }

@@ -4,14 +4,14 @@ use super::question::Question;
 use crate::comm::{Communicator, Stage, Sum};
 use crate::error::Result;
 use crate::graph::Shard;
-use crate::rng::{Purpose, bounded, uniform};
+use crate::rng::{Purpose, Seeds, bounded, uniform};
 
 /// Walks of one layer. They draw the same as on one PE alone.
 pub(super) struct Walks {
     pub walks: u32,
     pub length: u32,
     pub restart: f64,
-    pub seed: u64,
+    pub seeds: Seeds,
     pub layer: u32,
 }
 
@@ -45,7 +45,7 @@ impl Walks {
             for (place, walk, at) in &mut walkers {
                 let vertex = dst[*place];
                 let counter = u64::from(vertex) | u64::from(*walk * self.length + steps) << 32;
-                if uniform(self.seed, restart, counter) < self.restart {
+                if uniform(self.seeds.of(restart, counter), restart, counter) < self.restart {
                     *at = vertex;
                 }
                 counters.push(counter);
@@ -57,7 +57,7 @@ impl Walks {
                 let neighbors = edges.sources(vertex)?;
                 Ok(match neighbors.len() as u64 {
                     0 => NOWHERE,
-                    n => neighbors[bounded(self.seed, step, counter, n) as usize],
+                    n => neighbors[bounded(self.seeds.of(step, counter), step, counter, n) as usize],
                 })
             };
             let answers = asked.iter().zip(&counters).map(way_on).collect::<Result<Vec<u32>>>()?;

@@ -281,7 +281,7 @@ pub(crate) fn check_method(
     if spec.edge_weights {
         check_edge_weights(has_edge_weights, method)?;
     }
-    let independent_only = match method {
+    let cannot_rotate = match method {
         Method::Neighbor { weighted: true, .. } if !has_edge_weights => {
             return Err(Error::invalid("method", "weighted sampling", "a graph with edge weights"));
         }
@@ -290,9 +290,10 @@ pub(crate) fn check_method(
         Method::Walk { .. } => Some("random walks"),
         Method::Full | Method::Neighbor { .. } | Method::Labor { .. } => None,
     };
-    match independent_only {
-        Some(what) if variates.is_dependent() => {
-            Err(Error::invalid("kappa", format!("{what} with dependent minibatches"), "kappa 1 or inf"))
+    match cannot_rotate {
+        Some(what) if variates.rotates() => {
+            let expected = "minibatches that depend on each other by renewal, or kappa 1 or inf";
+            Err(Error::invalid("dependence", format!("rotation with {what}"), expected))
         }
         _ => Ok(()),
     }

@@ -36,14 +36,14 @@ mod variates;
 pub use kappa::Kappa;
 pub(crate) use philox::LANES;
 pub use philox::philox4x32;
-pub use variates::Variates;
+pub use variates::{Dependence, Seeds, Variates};
 
 /// What a stream of draws is for. Two purposes, or two layers of one purpose, never share a draw. An entry's value is
 /// the number of its first stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Purpose {
-    /// Seeds of the κ windows, by window.
+    /// Seeds of the κ windows, by window: of draws, and of the steps at which draws change.
     Window = 1 << 32,
     /// Uniform subsets of a row (Floyd), by vertex and draw.
     Subset = 2 << 32,

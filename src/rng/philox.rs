@@ -23,15 +23,20 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 pub(crate) const LANES: usize = 16;
 
 /// The first words of [`philox4x32`] for several counters (each in two 32-bit halves, low first; the upper half of the
-/// counter is `stream`) under one key.
+/// counter is `stream`), under one key for all or a key for each.
 ///
 /// Every word has its own 64-bit lane, so that compilers use one vector multiplication for each product: 16 words
 /// in the time that [`philox4x32`] takes for three or four, where the machine has vectors of 512 bits and the caller
 /// is compiled for them.
 #[inline(always)]
-pub(crate) fn first_words(key: u64, stream: u64, counters: &[u64; LANES]) -> [u32; LANES] {
+pub(crate) fn first_words<const KEYS: usize>(
+    keys: &[u64; KEYS],
+    stream: u64,
+    counters: &[u64; LANES],
+) -> [u32; LANES] {
+    const { assert!(KEYS == 1 || KEYS == LANES) };
     const LOW: u64 = u32::MAX as u64;
-    let mut k = [key & LOW, key >> 32];
+    let (mut k0, mut k1) = (keys.map(|key| key & LOW), keys.map(|key| key >> 32));
     let (mut c0, mut c1) = ([0; LANES], [0; LANES]);
     let (mut c2, mut c3) = ([stream & LOW; LANES], [stream >> 32; LANES]);
     for lane in 0..LANES {
@@ -39,13 +44,14 @@ pub(crate) fn first_words(key: u64, stream: u64, counters: &[u64; LANES]) -> [u3
     }
     for round in 0..10 {
         if round > 0 {
-            k = [(k[0] + u64::from(KEY_STEPS[0])) & LOW, (k[1] + u64::from(KEY_STEPS[1])) & LOW];
+            k0 = k0.map(|k| (k + u64::from(KEY_STEPS[0])) & LOW);
+            k1 = k1.map(|k| (k + u64::from(KEY_STEPS[1])) & LOW);
         }
         for lane in 0..LANES {
             let p0 = u64::from(MULTIPLIERS[0]) * (c0[lane] & LOW);
             let p1 = u64::from(MULTIPLIERS[1]) * (c2[lane] & LOW);
-            c0[lane] = (p1 >> 32) ^ c1[lane] ^ k[0];
-            c2[lane] = (p0 >> 32) ^ c3[lane] ^ k[1];
+            c0[lane] = (p1 >> 32) ^ c1[lane] ^ k0[lane % KEYS];
+            c2[lane] = (p0 >> 32) ^ c3[lane] ^ k1[lane % KEYS];
             (c1[lane], c3[lane]) = (p1 & LOW, p0 & LOW);
         }
     }
@@ -63,14 +69,17 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn words_of_lanes_are_those_of_single_counters(
-            key: u64, stream: u64, counters: [u64; LANES],
+            keys: [u64; LANES], stream: u64, counters: [u64; LANES],
         ) {
             let half = |x: u64| [x as u32, (x >> 32) as u32];
-            let expected = counters.map(|counter| {
-                let ([c0, c1], [c2, c3]) = (half(counter), half(stream));
+            let expected = |lane: usize, key: u64| {
+                let ([c0, c1], [c2, c3]) = (half(counters[lane]), half(stream));
                 philox4x32([c0, c1, c2, c3], half(key))[0]
-            });
-            proptest::prop_assert_eq!(first_words(key, stream, &counters), expected);
+            };
+            let of_one = std::array::from_fn(|lane| expected(lane, keys[0]));
+            proptest::prop_assert_eq!(first_words(&[keys[0]], stream, &counters), of_one);
+            let of_each = std::array::from_fn(|lane| expected(lane, keys[lane]));
+            proptest::prop_assert_eq!(first_words(&keys, stream, &counters), of_each);
         }
     }
 

@@ -50,7 +50,7 @@
 //!
 //! # fn main() -> Result<()> {
 //! let graph = Graph::from_edges(4, &[(1, 0), (2, 0), (3, 0), (0, 1)])?;
-//! let variates = Variates::new(7, 0, Kappa::INDEPENDENT);
+//! let variates = Variates::new(7, 0, Kappa::INDEPENDENT, Dependence::default());
 //! let all = bernoulli(&Cpu::new(), &graph, &[0, 1], 1.0, &variates, 0)?;
 //! assert_eq!((all.src(), all.csr().indices()), (&[0, 1, 2, 3][..], &[1, 2, 3, 0][..]));
 //! let none = bernoulli(&Cpu::new(), &graph, &[0, 1], 0.0, &variates, 0)?;

@@ -11,7 +11,7 @@ use crate::block::Block;
 use crate::device::{Device, Method, SampleSpec};
 use crate::error::{Error, Result};
 use crate::graph::{EdgeSet, Graph};
-use crate::rng::{Kappa, Variates};
+use crate::rng::{Dependence, Kappa, Variates};
 
 /// How minibatches are sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,9 @@ pub struct SamplerConfig {
     pub per_relation: bool,
     /// How many consecutive minibatches depend on each other.
     pub kappa: Kappa,
+    /// How they do.
+    #[serde(default)]
+    pub dependence: Dependence,
     /// The seed of all draws.
     pub seed: u64,
     /// Whether blocks record their edges' ids in the graph.
@@ -45,10 +48,18 @@ impl Default for SamplerConfig {
             fanouts: Fanouts(vec![10, 10]),
             per_relation: false,
             kappa: Kappa::INDEPENDENT,
+            dependence: Dependence::default(),
             seed: 0,
             edge_ids: false,
             edge_weights: false,
         }
+    }
+}
+
+impl SamplerConfig {
+    /// What minibatch number `batch` draws from.
+    pub fn variates(&self, batch: u64) -> Variates {
+        Variates::new(self.seed, batch, self.kappa, self.dependence)
     }
 }
 
@@ -134,7 +145,7 @@ impl Sampler {
         excluded: &EdgeSet,
     ) -> Result<MiniBatch<D>> {
         let (unique, seed_row) = merge_repeats(seeds);
-        let variates = Variates::new(self.config.seed, batch, self.config.kappa);
+        let variates = self.config.variates(batch);
         let first = device.upload(&unique)?;
         let mut blocks: Vec<Arc<Block<D>>> = Vec::with_capacity(self.config.fanouts.0.len());
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::cache::{Counts, Directory, Policy};
 use crate::data::Dataset;
 use crate::device::{Cpu, Method, Sample};
 use crate::error::{Error, Result};
-use crate::rng::Kappa;
+use crate::rng::{Dependence, Kappa};
 use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
 use crate::train::{TrainConfig, Trainer};
 
@@ -23,6 +23,8 @@ pub struct KappaConfig {
     pub fanouts: Fanouts,
     /// Numbers of consecutive minibatches that depend on each other.
     pub kappas: Vec<Kappa>,
+    /// How they do.
+    pub dependence: Dependence,
     /// Capacities of the cache, in rows.
     pub cache_rows: Vec<usize>,
     /// Which rows the cache keeps.
@@ -47,6 +49,7 @@ impl Default for KappaConfig {
             samplers: vec![Method::NEIGHBOR, Method::LABOR_0],
             fanouts: Fanouts(vec![10, 10, 10]),
             kappas: steps.into_iter().flatten().chain([Kappa::Infinite]).collect(),
+            dependence: Dependence::default(),
             cache_rows: vec![1 << 12],
             policy: Policy::Lru,
             batch_size: 1024,
@@ -92,8 +95,8 @@ pub struct KappaRow {
 ///
 /// The first pass warms up the caches and is not counted.
 ///
-/// Errors: a list is empty, `passes` is 0, the batch size is 0 or above the number of training vertices, a method does
-/// not support a κ between 1 and infinity (random walks), and those of [`Directory::new`] and of training.
+/// Errors: a list is empty, `passes` is 0, the batch size is 0 or above the number of training vertices, a method
+/// cannot rotate (random walks), and those of [`Directory::new`] and of training.
 pub fn kappa(
     dataset: &Arc<Dataset>,
     config: &KappaConfig,
@@ -115,11 +118,10 @@ pub fn kappa(
             let sampler = SamplerConfig {
                 method,
                 fanouts: config.fanouts.clone(),
-                per_relation: false,
                 kappa,
+                dependence: config.dependence,
                 seed: config.seed,
-                edge_ids: false,
-                edge_weights: false,
+                ..SamplerConfig::default()
             };
             let what = format!("{}, kappa {kappa}", method_name(&method));
             listener.step(i * config.kappas.len() + j, total, &what);

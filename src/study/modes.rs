@@ -13,7 +13,6 @@ use crate::coop::{CooperativeBatch, CooperativeSampler};
 use crate::device::{Cpu, Method, Sample};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Partition, PartitionMethod, Shard};
-use crate::rng::Kappa;
 use crate::sample::{Fanouts, Sampler, SamplerConfig};
 
 /// What to count.
@@ -152,11 +151,8 @@ pub fn modes(
     let sampler = SamplerConfig {
         method: config.sampler,
         fanouts: config.fanouts.clone(),
-        per_relation: false,
-        kappa: Kappa::INDEPENDENT,
         seed: config.seed,
-        edge_ids: false,
-        edge_weights: false,
+        ..SamplerConfig::default()
     };
     let total = 2 * config.pes.len() + 1;
     listener.step(0, total, "one PE alone");

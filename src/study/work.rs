@@ -9,7 +9,6 @@ use super::{Estimate, Listener, method_name};
 use crate::device::{Cpu, Method, Sample};
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::rng::Kappa;
 use crate::sample::{Fanouts, MiniBatch, Sampler, SamplerConfig};
 
 /// What to count.
@@ -95,11 +94,8 @@ pub fn work(
         let sampler = Sampler::new(SamplerConfig {
             method: *method,
             fanouts: config.fanouts.clone(),
-            per_relation: false,
-            kappa: Kappa::INDEPENDENT,
             seed: config.seed,
-            edge_ids: false,
-            edge_weights: false,
+            ..SamplerConfig::default()
         })?;
         for &batch_size in &config.batch_sizes {
             listener.step(rows.len(), total, &format!("{name}, batches of {batch_size}"));

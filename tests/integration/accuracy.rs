@@ -9,7 +9,7 @@ use approx::assert_abs_diff_eq;
 use cohop::data::{self, Dataset};
 use cohop::device::{Cpu, Method};
 use cohop::nn::{ModelConfig, ModelKind, OptimizerConfig};
-use cohop::rng::Kappa;
+use cohop::rng::{Dependence, Kappa};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{EvalMode, TrainConfig, Trainer};
 
@@ -75,6 +75,7 @@ fn sampler(method: Method, fanouts: &[usize]) -> SamplerConfig {
         fanouts: Fanouts(fanouts.to_vec()),
         per_relation: false,
         kappa: Kappa::INDEPENDENT,
+        dependence: Dependence::default(),
         seed: 0,
         edge_ids: false,
         edge_weights: false,

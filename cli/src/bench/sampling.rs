@@ -8,7 +8,7 @@ use super::row::Amount;
 use cohop::Result;
 use cohop::device::{Device, Method};
 use cohop::graph::Graph;
-use cohop::rng::Kappa;
+use cohop::rng::{Dependence, Kappa};
 use cohop::sample::{Fanouts, MiniBatch, Sampler, SamplerConfig};
 use cohop::train::Pipeline;
 
@@ -32,6 +32,7 @@ pub(super) fn config(method: Method) -> SamplerConfig {
         fanouts,
         per_relation: false,
         kappa: Kappa::INDEPENDENT,
+        dependence: Dependence::default(),
         seed: 0,
         edge_ids: false,
         edge_weights: false,

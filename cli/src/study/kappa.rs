@@ -10,7 +10,7 @@ use crate::table::{Table, count};
 use crate::train::SamplerName;
 use cohop::Result;
 use cohop::cache::Policy;
-use cohop::rng::Kappa;
+use cohop::rng::{Dependence, Kappa};
 use cohop::sample::Fanouts;
 use cohop::study::{self, KappaConfig, KappaRow};
 
@@ -31,6 +31,9 @@ pub(super) struct KappaArgs {
     /// How many consecutive minibatches depend on each other: numbers or inf
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,inf", value_name = "N,N,...")]
     kappas: Vec<Kappa>,
+    /// How: renew or rotate
+    #[arg(long, default_value_t = Dependence::default(), value_name = "renew|rotate")]
+    dependence: Dependence,
     /// Capacities of the cache [default: a hundredth, a twentieth and a fifth of the vertices]
     #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
     cache_rows: Vec<usize>,
@@ -56,6 +59,7 @@ pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
         samplers: args.samplers.iter().map(|name| name.method()).collect(),
         fanouts: args.fanouts.clone(),
         kappas: args.kappas.clone(),
+        dependence: args.dependence,
         cache_rows: match args.cache_rows.len() {
             0 => vec![part(100), part(20), part(5)],
             _ => args.cache_rows.clone(),

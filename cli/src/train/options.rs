@@ -14,7 +14,7 @@ use cohop::data::{Dataset, Features};
 use cohop::device::{LaborIterations, Method};
 use cohop::graph::PartitionMethod;
 use cohop::nn::{Decomposition, MAX_LAYERS, MAX_WIDTH, ModelConfig, ModelKind, OptimizerConfig};
-use cohop::rng::Kappa;
+use cohop::rng::{Dependence, Kappa};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{CacheConfig, ClassWeights, EvalMode, LrSchedule, MAX_WORKERS, Metric, TrainConfig};
 use cohop::{Error, Result};
@@ -193,6 +193,9 @@ pub(crate) struct SamplingArgs {
     /// How many consecutive minibatches are sampled alike: a number or inf
     #[arg(long, default_value = "1", value_name = "N")]
     pub kappa: Kappa,
+    /// How: renew changes each random draw once in kappa batches, rotate moves all of them a little in each batch
+    #[arg(long, default_value_t = Dependence::default(), value_name = "renew|rotate")]
+    pub dependence: Dependence,
     /// Neighbourhoods of validation and test [default: full; gin, whose sums grow with them: sampled]
     #[arg(long, value_enum)]
     pub eval: Option<EvalName>,
@@ -494,6 +497,7 @@ impl TrainArgs {
             fanouts,
             per_relation: self.sampling.per_relation,
             kappa: self.sampling.kappa,
+            dependence: self.sampling.dependence,
             seed,
             edge_ids: false,
             edge_weights: false,

@@ -41,11 +41,11 @@ fn config(method: Method, kappa: Kappa) -> SamplerConfig {
     SamplerConfig {
         method,
         fanouts,
-        per_relation: false,
         kappa,
         seed: 5,
         edge_ids: takes_edges,
         edge_weights: takes_edges,
+        ..SamplerConfig::default()
     }
 }
 

@@ -319,7 +319,7 @@ fn fill_rows(
     let &Job { graph, dst, spec, variates, layer, .. } = job;
     let indices = graph.indices;
     let fanout = spec.fanout as u64;
-    let seed = variates.seed();
+    let seeds = *variates.seeds();
     // One line per option, so that every loop below is compiled for its picker.
     macro_rules! pick_by {
         ($picker:expr) => {
@@ -333,24 +333,24 @@ fn fill_rows(
             let fanout = spec.fanout;
             let walked = job.walked;
             let walks =
-                walk::Walks { graph, seed, layer, walks, length, restart, fanout, visits, ranking, walked };
+                walk::Walks { graph, seeds, layer, walks, length, restart, fanout, visits, ranking, walked };
             lists.walk_rows(dst, relabel, walks, weight, indptr)
         }
         Method::Full => pick_by!(pick::All),
         Method::Neighbor { weighted, replace: true } if spec.fanout != usize::MAX => {
             let weight = graph.edge_weight.filter(|_| weighted);
-            pick_by!(pick::Replacement { seed, layer, fanout, weight, sums: &mut scratch.sums })
+            pick_by!(pick::Replacement { seeds, layer, fanout, weight, sums: &mut scratch.sums })
         }
         Method::Neighbor { weighted: true, .. } => {
             let weight = graph.edge_weight.unwrap_or_default();
             match job.numbers {
                 None => {
                     let number = |edge, shift| edge + shift;
-                    pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, number, keys })
+                    pick_by!(pick::SmallestWeighted { seeds, layer, fanout, weight, number, keys })
                 }
                 Some(numbers) => {
                     let number = |edge, _| numbers[edge as usize];
-                    pick_by!(pick::SmallestWeighted { seed, layer, fanout, weight, number, keys })
+                    pick_by!(pick::SmallestWeighted { seeds, layer, fanout, weight, number, keys })
                 }
             }
         }
@@ -369,7 +369,7 @@ fn fill_rows(
                 }
             }
         }
-        Method::Neighbor { weighted: false, .. } if variates.is_dependent() => {
+        Method::Neighbor { weighted: false, .. } if variates.rotates() => {
             let stream = Purpose::Edge.stream(layer);
             let variates = *variates;
             match job.numbers {
@@ -385,7 +385,7 @@ fn fill_rows(
         }
         Method::Neighbor { weighted: false, .. } => {
             let Scratch { words, taken, .. } = scratch;
-            pick_by!(pick::Subset { seed, layer, fanout, words, taken })
+            pick_by!(pick::Subset { seeds, layer, fanout, words, taken })
         }
         Method::Labor { .. } if spec.fanout == 0 => pick_by!(pick::Nothing),
         Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size, layer_dependent } => {

@@ -235,17 +235,22 @@ const _: () = {
 pub struct cohop_variates {
     pub first: u64,
     pub second: u64,
+    pub renewal: u64,
+    pub renewed_below: u64,
     pub cos: f64,
     pub sin: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cohop_variates"][::std::mem::size_of::<cohop_variates>() - 32usize];
+    ["Size of cohop_variates"][::std::mem::size_of::<cohop_variates>() - 48usize];
     ["Alignment of cohop_variates"][::std::mem::align_of::<cohop_variates>() - 8usize];
     ["Offset of field: cohop_variates::first"][::std::mem::offset_of!(cohop_variates, first) - 0usize];
     ["Offset of field: cohop_variates::second"][::std::mem::offset_of!(cohop_variates, second) - 8usize];
-    ["Offset of field: cohop_variates::cos"][::std::mem::offset_of!(cohop_variates, cos) - 16usize];
-    ["Offset of field: cohop_variates::sin"][::std::mem::offset_of!(cohop_variates, sin) - 24usize];
+    ["Offset of field: cohop_variates::renewal"][::std::mem::offset_of!(cohop_variates, renewal) - 16usize];
+    ["Offset of field: cohop_variates::renewed_below"]
+        [::std::mem::offset_of!(cohop_variates, renewed_below) - 24usize];
+    ["Offset of field: cohop_variates::cos"][::std::mem::offset_of!(cohop_variates, cos) - 32usize];
+    ["Offset of field: cohop_variates::sin"][::std::mem::offset_of!(cohop_variates, sin) - 40usize];
 };
 pub const COHOP_FOUND_OUT_OF_RANGE: _bindgen_ty_2 = 0;
 pub const COHOP_FOUND_REPEATED: _bindgen_ty_2 = 1;
@@ -995,7 +1000,7 @@ unsafe extern "C" {
     pub fn cohop_sample_subset(
         rows: cohop_rows,
         indptr: *const u32,
-        seed: u64,
+        variates: cohop_variates,
         layer: u32,
         fanout: u64,
         edge_id: *mut u64,
@@ -1006,7 +1011,7 @@ unsafe extern "C" {
         rows: cohop_rows,
         indptr: *const u32,
         n_edge: u64,
-        seed: u64,
+        variates: cohop_variates,
         layer: u32,
         fanout: u64,
         place_bits: u32,
@@ -1032,7 +1037,7 @@ unsafe extern "C" {
         rows: cohop_rows,
         indptr: *const u32,
         n_edge: u64,
-        seed: u64,
+        variates: cohop_variates,
         layer: u32,
         word_offsets: *const u64,
         running: *const f64,
@@ -1161,7 +1166,7 @@ unsafe extern "C" {
         rows: cohop_rows,
         first_row: u64,
         n_rows: u64,
-        seed: u64,
+        variates: cohop_variates,
         layer: u32,
         walks: u32,
         length: u32,

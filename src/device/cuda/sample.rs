@@ -217,8 +217,8 @@ impl<'a, S: Scalar> Layer<'a, S> {
     }
 
     fn variates(&self) -> ffi::cohop_variates {
-        let ([first, second], [cos, sin]) = self.variates.parts();
-        ffi::cohop_variates { first, second, cos, sin }
+        let ([first, second, renewal, renewed_below], [cos, sin]) = self.variates.parts();
+        ffi::cohop_variates { first, second, renewal, renewed_below, cos, sin }
     }
 
     fn n(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::device::{
 };
 use crate::error::Error;
 use crate::graph::Graph;
-use crate::rng::{Kappa, Variates};
+use crate::rng::{Dependence, Kappa, Variates};
 
 test_devices! {
     short_rows rows_beyond_a_warps_registers a_hub many_relations candidates_in_a_hash_table layers next_to_nothing
@@ -33,19 +33,20 @@ fn methods() -> Vec<Method> {
     methods
 }
 
-/// Whether the method goes with dependent minibatches.
-fn goes_with_dependence(method: Method) -> bool {
+/// Whether the method can rotate.
+fn can_rotate(method: Method) -> bool {
     matches!(method, Method::Full | Method::Labor { .. } | NEIGHBOR)
 }
 
-/// Independent, at the first step of a window, within one, and always the same.
-fn variates() -> [Variates; 4] {
+/// Independent, at the first step of a window, within one by rotation and by renewal, and always the same.
+fn variates() -> [Variates; 5] {
     let dependent = Kappa::steps(10).unwrap();
     [
-        Variates::new(1, 3, Kappa::INDEPENDENT),
-        Variates::new(1, 20, dependent),
-        Variates::new(1, 27, dependent),
-        Variates::new(1, 3, Kappa::Infinite),
+        Variates::new(1, 3, Kappa::INDEPENDENT, Dependence::default()),
+        Variates::new(1, 20, dependent, Dependence::Rotate),
+        Variates::new(1, 27, dependent, Dependence::Rotate),
+        Variates::new(1, 27, dependent, Dependence::Renew),
+        Variates::new(1, 3, Kappa::Infinite, Dependence::default()),
     ]
 }
 
@@ -136,9 +137,9 @@ impl<'a, D: Sample> Pair<'a, D> {
         assert!(found == expected, "{spec:?}, {variates:?}, layer {layer}: {found:?}, not {expected:?}");
     }
 
-    /// Every method with every fanout; those that go with them with dependent minibatches and by relation too.
+    /// Every method with every fanout; with dependent minibatches too, and those that can by relation.
     fn check_all(&self, dst: &[u32], fanouts: &[usize], layer: u32) {
-        let [independent, first_of_window, in_window, _] = variates();
+        let [independent, first_of_window, in_window, renewed, _] = variates();
         for (number, &fanout) in fanouts.iter().enumerate() {
             if few_cases::<D>() && number % 4 != 1 {
                 continue;
@@ -152,7 +153,8 @@ impl<'a, D: Sample> Pair<'a, D> {
                     edge_weights: fanout != 5 && method.takes_edges(),
                 };
                 self.check(dst, &spec, &independent, layer);
-                if goes_with_dependence(method) {
+                self.check(dst, &spec, &renewed, layer);
+                if can_rotate(method) {
                     self.check(
                         dst,
                         &spec,
@@ -161,7 +163,7 @@ impl<'a, D: Sample> Pair<'a, D> {
                     );
                 }
             }
-            for variates in [&independent, &in_window] {
+            for variates in [&independent, &in_window, &renewed] {
                 let spec = SampleSpec {
                     method: NEIGHBOR,
                     fanout,
@@ -335,7 +337,7 @@ fn what_graph_or_variates_lack_is_an_error<D: Sample>(device: &D) {
         if !goes_with_relations {
             check_error(&full, &[0], &spec(method, true), &variates()[0]);
         }
-        if !goes_with_dependence(method) {
+        if !can_rotate(method) {
             check_error(&full, &[0], &spec(method, false), &variates()[1]);
         }
     }

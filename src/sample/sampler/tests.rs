@@ -10,6 +10,7 @@ fn config(method: Method, fanouts: &[usize]) -> SamplerConfig {
         fanouts: Fanouts(fanouts.to_vec()),
         per_relation: false,
         kappa: Kappa::INDEPENDENT,
+        dependence: Dependence::default(),
         seed: 3,
         edge_ids: true,
         edge_weights: false,

@@ -86,7 +86,7 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
     let edges = edges(graph, vertex);
     let source = |edge: u64| u64::from(graph.indices()[edge as usize]);
     let weight = |edge: u64| f64::from(graph.edge_weight().unwrap()[edge as usize]);
-    let seed = variates.seed();
+    let seeds = variates.seeds();
     let fanout = spec.fanout;
     let kept = match spec.method {
         Method::Full => edges,
@@ -99,7 +99,7 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
             } else if weighted {
                 counters
                     .map(|counter| {
-                        let target = uniform(seed, stream, counter) * total;
+                        let target = uniform(seeds.of(stream, counter), stream, counter) * total;
                         let mut sum = 0.0;
                         let lifts = |&&edge: &&u64| {
                             sum += weight(edge);
@@ -109,7 +109,7 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
                     })
                     .collect()
             } else {
-                let place = |counter| bounded(seed, stream, counter, edges.len() as u64);
+                let place = |counter| bounded(seeds.of(stream, counter), stream, counter, edges.len() as u64);
                 counters.map(|counter| edges[place(counter) as usize]).collect()
             };
             kept.sort();
@@ -117,7 +117,8 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
         }
         Method::Neighbor { weighted: true, .. } => {
             let positive: Vec<u64> = edges.into_iter().filter(|&edge| weight(edge) > 0.0).collect();
-            let key = |edge| -uniform_open(seed, Purpose::Key.stream(layer), edge).ln() / weight(edge);
+            let stream = Purpose::Key.stream(layer);
+            let key = |edge| -uniform_open(seeds.of(stream, edge), stream, edge).ln() / weight(edge);
             smallest(&positive, fanout, key)
         }
         Method::Neighbor { .. } if spec.per_relation => {
@@ -130,10 +131,12 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
             kept.sort();
             kept
         }
-        Method::Neighbor { .. } if variates.is_dependent() => {
+        Method::Neighbor { .. } if variates.rotates() => {
             smallest(&edges, fanout, |edge| f64::from(variates.word(Purpose::Edge.stream(layer), edge)))
         }
         Method::Neighbor { .. } => floyd(&edges, fanout, |draw, n| {
+            let block = u64::from(vertex) | (draw as u64 / 4) << 32;
+            let seed = seeds.of_word(Purpose::Subset.stream(layer), block, draw % 4);
             let counter = [vertex, draw as u32 / 4, layer, (Purpose::Subset.stream(0) >> 32) as u32];
             let words = philox4x32(counter, [seed as u32, (seed >> 32) as u32]);
             let product = u64::from(words[draw % 4]) * n;
@@ -160,14 +163,16 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
                 let mut at = vertex;
                 for step in 0..length {
                     let counter = u64::from(vertex) | u64::from(walk * length + step) << 32;
-                    if uniform(seed, Purpose::WalkRestart.stream(layer), counter) < restart {
+                    let stream = Purpose::WalkRestart.stream(layer);
+                    if uniform(seeds.of(stream, counter), stream, counter) < restart {
                         at = vertex;
                     }
                     let sources = graph.in_neighbors(at);
                     if sources.is_empty() {
                         break;
                     }
-                    let place = bounded(seed, Purpose::WalkStep.stream(layer), counter, sources.len() as u64);
+                    let stream = Purpose::WalkStep.stream(layer);
+                    let place = bounded(seeds.of(stream, counter), stream, counter, sources.len() as u64);
                     at = sources[place as usize];
                     *counts.entry(at).or_default() += 1;
                 }
@@ -187,7 +192,7 @@ fn row(graph: &Graph, vertex: u32, spec: &SampleSpec, variates: &Variates, layer
 }
 
 /// Floyd's algorithm: for j = d − k .. d − 1, a place drawn from 0..=j, or j if that is taken.
-fn floyd(edges: &[u64], fanout: usize, draw: impl Fn(usize, u64) -> u64) -> Vec<u64> {
+pub(super) fn floyd(edges: &[u64], fanout: usize, draw: impl Fn(usize, u64) -> u64) -> Vec<u64> {
     let mut places = BTreeSet::new();
     if fanout >= edges.len() {
         return edges.to_vec();

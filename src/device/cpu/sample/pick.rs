@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::variate_table::{Found, TopBytes, for_each_bit};
 use crate::device::cpu::vectors::vectorized;
-use crate::rng::{LANES, Purpose, Variates, block, bounded, math, uniform, uniform_open};
+use crate::rng::{LANES, Purpose, Seeds, Variates, bounded, math, uniform, uniform_open};
 
 /// The in-edges of one destination.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl Pick for Nothing {
 
 /// A uniform subset of `fanout` edges by Floyd's algorithm: O(fanout), whatever the degree.
 pub(super) struct Subset<'w> {
-    pub(super) seed: u64,
+    pub(super) seeds: Seeds,
     pub(super) layer: u32,
     pub(super) fanout: u64,
     /// `[fanout.div_ceil(4)]` or longer: a row's draws, four 32-bit words to a Philox block.
@@ -91,8 +91,10 @@ impl Subset<'_> {
     /// After a rejection, or for a row too long for a 32-bit draw.
     #[cold]
     fn draw_again(&self, vertex: u32, draw: usize, n: u64) -> u64 {
+        let block = u64::from(vertex) | (draw as u64 / 4) << 32;
+        let seed = self.seeds.of_word(Purpose::Subset.stream(self.layer), block, draw % 4);
         let counter = u64::from(vertex) | (draw as u64) << 32;
-        bounded(self.seed, Purpose::SubsetAgain.stream(self.layer), counter, n)
+        bounded(seed, Purpose::SubsetAgain.stream(self.layer), counter, n)
     }
 }
 
@@ -118,7 +120,7 @@ impl Pick for Subset<'_> {
         }
         let stream = Purpose::Subset.stream(self.layer);
         for (number, words) in self.words[..fanout.div_ceil(4)].iter_mut().enumerate() {
-            *words = block(self.seed, stream, u64::from(vertex) | (number as u64) << 32);
+            *words = self.seeds.block(stream, u64::from(vertex) | (number as u64) << 32);
         }
         let first_kept = kept.len();
         let exact = degree <= n_words as u64 * 64;
@@ -277,7 +279,7 @@ impl<F: Fn(u64, u64) -> u64> Pick for SmallestPerRelation<'_, F> {
 
 /// Weighted without replacement (Efraimidis & Spirakis 2006): the `fanout` smallest of `−ln(u) / weight`.
 pub(super) struct SmallestWeighted<'w, F> {
-    pub(super) seed: u64,
+    pub(super) seeds: Seeds,
     pub(super) layer: u32,
     pub(super) fanout: u64,
     pub(super) weight: &'w [f32],
@@ -303,7 +305,8 @@ impl<F: Fn(u64, u64) -> u64> Pick for SmallestWeighted<'_, F> {
         let start = edges.start;
         let stream = Purpose::Key.stream(self.layer);
         self.keys.extend(edges.filter(positive).map(|edge| {
-            let exponential = -math::ln(uniform_open(self.seed, stream, (self.number)(edge, shift)));
+            let number = (self.number)(edge, shift);
+            let exponential = -math::ln(uniform_open(self.seeds.of(stream, number), stream, number));
             // Positive finite numbers are in the order of their bits.
             key((exponential / f64::from(self.weight[edge as usize])).to_bits(), edge - start)
         }));
@@ -313,7 +316,7 @@ impl<F: Fn(u64, u64) -> u64> Pick for SmallestWeighted<'_, F> {
 
 /// `fanout` independent draws from a row, with probability proportional to weight where there are weights.
 pub(super) struct Replacement<'w> {
-    pub(super) seed: u64,
+    pub(super) seeds: Seeds,
     pub(super) layer: u32,
     pub(super) fanout: u64,
     pub(super) weight: Option<&'w [f32]>,
@@ -338,7 +341,10 @@ impl Pick for Replacement<'_> {
         let first_kept = kept.len();
         let counters = (0..self.fanout).map(|draw| u64::from(vertex) | draw << 32);
         match self.weight {
-            None => kept.extend(counters.map(|counter| start + bounded(self.seed, stream, counter, degree))),
+            None => kept.extend(
+                counters
+                    .map(|counter| start + bounded(self.seeds.of(stream, counter), stream, counter, degree)),
+            ),
             Some(weight) => {
                 self.sums.clear();
                 let mut sum = 0.0;
@@ -353,7 +359,7 @@ impl Pick for Replacement<'_> {
                 // that rounds up to the whole sum belongs to the last edge that lifted it.
                 let last = self.sums.partition_point(|&s| s < sum) as u64;
                 kept.extend(counters.map(|counter| {
-                    let target = uniform(self.seed, stream, counter) * sum;
+                    let target = uniform(self.seeds.of(stream, counter), stream, counter) * sum;
                     start + (self.sums.partition_point(|&s| s <= target) as u64).min(last)
                 }));
             }

@@ -17,7 +17,7 @@ use super::naive::NaiveBlock;
 use super::*;
 use crate::device::SampledBlock;
 use crate::error::Error;
-use crate::rng::{Kappa, bounded, uniform};
+use crate::rng::{Dependence, Kappa, bounded, uniform};
 
 pub(super) const NEIGHBOR: Method = Method::NEIGHBOR;
 pub(super) const WEIGHTED: Method = Method::Neighbor { replace: false, weighted: true };
@@ -57,12 +57,13 @@ fn spec(method: Method, fanout: usize) -> SampleSpec {
 
 /// Independent variates.
 fn batch(number: u64) -> Variates {
-    Variates::new(1, number, Kappa::INDEPENDENT)
+    Variates::new(1, number, Kappa::INDEPENDENT, Dependence::default())
 }
 
-/// Step `number` of long windows.
-fn dependent_batch(number: u64) -> Variates {
-    Variates::new(1, number, Kappa::steps(10).unwrap())
+/// Step `number` of long windows, by renewal and by rotation.
+fn dependent_batches(number: u64) -> [Variates; 2] {
+    [Dependence::Renew, Dependence::Rotate]
+        .map(|dependence| Variates::new(1, number, Kappa::steps(10).unwrap(), dependence))
 }
 
 /// A graph of rows of sources, with pseudorandom weights of which a fifth is zero.

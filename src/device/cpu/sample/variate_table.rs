@@ -177,7 +177,7 @@ mod tests {
     use super::*;
     use crate::device::Method;
     use crate::graph::Rmat;
-    use crate::rng::{Kappa, Purpose, bounded};
+    use crate::rng::{Dependence, Kappa, Purpose, bounded};
 
     #[test]
     fn a_table_is_made_where_many_edges_are_looked_at_and_holds_their_variates() {
@@ -192,8 +192,11 @@ mod tests {
         };
         let mut table = VariateTable::default();
         let all: Vec<u32> = (0..n).collect();
-        for (batch, kappa, layer) in [(0, 1, 0), (1, 1, 0), (1, 1, 1), (2, 4, 1), (3, 4, 1)] {
-            let variates = Variates::new(7, batch, Kappa::steps(kappa).unwrap());
+        let steps = [(0, 1, 0), (1, 1, 0), (1, 1, 1), (2, 4, 1), (3, 4, 1)];
+        let both = [Dependence::Renew, Dependence::Rotate];
+        for (dependence, (batch, kappa, layer)) in both.into_iter().flat_map(|d| steps.map(|step| (d, step)))
+        {
+            let variates = Variates::new(7, batch, Kappa::steps(kappa).unwrap(), dependence);
             let stream = Purpose::Source.stream(layer);
             // A single destination is not enough, unless the table is there.
             assert!(table.get(graph.in_edges(), &all[..1], &spec, &variates, stream).unwrap().is_none());

@@ -2,12 +2,12 @@
 
 use crate::error::Result;
 use crate::graph::InEdges;
-use crate::rng::{Purpose, bounded, uniform};
+use crate::rng::{Purpose, Seeds, bounded, uniform};
 
 /// Walks against the in-edges, and the vertices that they visit.
 pub(super) struct Walks<'w> {
     pub(super) graph: InEdges<'w>,
-    pub(super) seed: u64,
+    pub(super) seeds: Seeds,
     pub(super) layer: u32,
     pub(super) walks: u32,
     pub(super) length: u32,
@@ -65,14 +65,15 @@ impl Walks<'_> {
             let mut at = vertex;
             for number in walk * self.length..(walk + 1) * self.length {
                 let counter = u64::from(vertex) | u64::from(number) << 32;
-                if uniform(self.seed, restart, counter) < self.restart {
+                if uniform(self.seeds.of(restart, counter), restart, counter) < self.restart {
                     at = vertex;
                 }
                 let neighbors = self.graph.sources(at)?;
                 if neighbors.is_empty() {
                     break;
                 }
-                at = neighbors[bounded(self.seed, step, counter, neighbors.len() as u64) as usize];
+                let seed = self.seeds.of(step, counter);
+                at = neighbors[bounded(seed, step, counter, neighbors.len() as u64) as usize];
                 self.graph.check_sources(&[at])?;
                 if at != vertex {
                     self.visits.push(at);

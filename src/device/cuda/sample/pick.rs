@@ -44,7 +44,7 @@ impl<S: Scalar> Layer<'_, S> {
                 self.pick_all(Rule::COHOP_COUNT_AT_MOST)
             }
             Method::Neighbor { .. } if self.spec.per_relation => self.pick_per_relation(),
-            Method::Neighbor { .. } if self.variates.is_dependent() => {
+            Method::Neighbor { .. } if self.variates.rotates() => {
                 self.pick_smallest(Key::COHOP_KEY_EDGE, Purpose::Edge.stream(self.number))
             }
             Method::Neighbor { .. } => self.pick_subset(),
@@ -106,14 +106,15 @@ impl<S: Scalar> Layer<'_, S> {
 
     fn pick_subset(&self) -> Result<Kept<S>> {
         let offsets = self.offsets(Rule::COHOP_COUNT_AT_MOST, ffi::COHOP_FOUND_KEPT)?;
-        let (seed, fanout, layer) = (self.variates.seed(), self.fanout(), self.number);
+        let (variates, fanout, layer) = (self.variates(), self.fanout(), self.number);
         self.kept(&offsets, |n_edge, indptr, edge_id| {
             let (rows, indptr, edge_id) = (self.rows(), indptr.pointer(), edge_id.pointer());
             let stream = self.stream()?;
             if fanout <= u64::from(ffi::COHOP_SUBSET_MAX_FANOUT) {
                 // SAFETY: `indptr` has room for the smaller of fanout and degree for each row, and so has `edge_id`.
-                let code =
-                    unsafe { ffi::cohop_sample_subset(rows, indptr, seed, layer, fanout, edge_id, stream) };
+                let code = unsafe {
+                    ffi::cohop_sample_subset(rows, indptr, variates, layer, fanout, edge_id, stream)
+                };
                 return self.cuda.check("sample_subset", code);
             }
             let memory = self.sort_memory(n_edge)?;
@@ -124,7 +125,7 @@ impl<S: Scalar> Layer<'_, S> {
                     rows,
                     indptr,
                     n_edge,
-                    seed,
+                    variates,
                     layer,
                     fanout,
                     self.graph.place_bits(),
@@ -195,8 +196,8 @@ impl<S: Scalar> Layer<'_, S> {
         indptr: &CudaBuffer<u32>,
         edge_id: &CudaBuffer<u64>,
     ) -> Result<()> {
-        let (graph, rows, seed, layer) =
-            (self.graph.for_kernels(), self.rows(), self.variates.seed(), self.number);
+        let (graph, rows, variates, layer) =
+            (self.graph.for_kernels(), self.rows(), self.variates(), self.number);
         let (indptr, edge_id, stream) = (indptr.pointer(), edge_id.pointer(), self.stream()?);
         let words = sums.map_or(std::ptr::null(), |sums| sums.words.pointer());
         let running = sums.map_or(std::ptr::null(), |sums| sums.running.pointer());
@@ -205,7 +206,7 @@ impl<S: Scalar> Layer<'_, S> {
         // SAFETY: `indptr` ends with `n_edge` and only rows with edges have draws; the sums are those of the rows.
         let code = unsafe {
             ffi::cohop_sample_draws(
-                graph, rows, indptr, n_edge, seed, layer, words, running, of_row, last, edge_id, stream,
+                graph, rows, indptr, n_edge, variates, layer, words, running, of_row, last, edge_id, stream,
             )
         };
         self.cuda.check("sample_draws", code)?;

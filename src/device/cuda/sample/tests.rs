@@ -3,14 +3,14 @@
 use crate::device::cuda::ffi::{self, cohop_draw as Draw};
 use crate::device::cuda::tests::on_cuda;
 use crate::device::{Cuda, Storage};
-use crate::rng::{Kappa, Purpose, Variates, bounded, derive, math, uniform, uniform_open};
+use crate::rng::{Dependence, Kappa, Purpose, Variates, bounded, derive, math, uniform, uniform_open};
 
 const STREAM: u64 = Purpose::Edge.stream(3);
 
 fn drawn(device: &Cuda, draw: Draw, variates: &Variates, parameter: &[u64]) -> Vec<u64> {
     let n = parameter.len() as u64;
-    let ([first, second], [cos, sin]) = variates.parts();
-    let variates = ffi::cohop_variates { first, second, cos, sin };
+    let ([first, second, renewal, renewed_below], [cos, sin]) = variates.parts();
+    let variates = ffi::cohop_variates { first, second, renewal, renewed_below, cos, sin };
     let parameter = device.upload(parameter).unwrap();
     let out = device.allocate::<u64>(n as usize).unwrap();
     let stream = device.stream().unwrap();
@@ -48,9 +48,11 @@ fn draws() {
 }
 
 pub(crate) fn compare_draws(device: &Cuda) {
-    for batch in [0, 3, 9] {
-        let variates = Variates::new(7, batch, Kappa::steps(10).unwrap());
-        let seed = variates.seed();
+    let steps =
+        [0, 3, 9].into_iter().flat_map(|batch| [Dependence::Renew, Dependence::Rotate].map(|d| (batch, d)));
+    for (batch, dependence) in steps {
+        let variates = Variates::new(7, batch, Kappa::steps(10).unwrap(), dependence);
+        let ([seed, ..], _) = variates.parts();
         check(device, Draw::COHOP_DRAW_UNIFORM, &variates, &words(), |_, p| {
             uniform(seed, STREAM, p).to_bits()
         });
@@ -70,7 +72,7 @@ pub(crate) fn compare_draws(device: &Cuda) {
 
 #[test]
 fn functions() {
-    let variates = Variates::new(0, 0, Kappa::INDEPENDENT);
+    let variates = Variates::new(0, 0, Kappa::INDEPENDENT, Dependence::default());
     // In (0, 1), to both ends.
     let mut shares: Vec<f64> =
         (0..20_000).map(|i| uniform_open(1, 0, i) * 0.5f64.powi(i as i32 % 53)).collect();

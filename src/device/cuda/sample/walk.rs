@@ -40,7 +40,7 @@ impl<S: Scalar> Layer<'_, S> {
                     self.rows(),
                     first as u64,
                     n_rows as u64,
-                    self.variates.seed(),
+                    self.variates(),
                     self.number,
                     walks,
                     length,

@@ -87,10 +87,10 @@ proptest! {
         let n = rows.len() as u32;
         let graph = graph_of(rows.into_iter().map(|row| row.into_iter().map(|s| s % n).collect()).collect());
         let dst: Vec<u32> = (0..n).rev().filter(|&v| picks[v as usize]).collect();
-        for (method, goes_with_dependence) in methods() {
+        for (method, rotates) in methods() {
             for fanout in [0, 1, 2, 5, 11, usize::MAX] {
-                for variates in [batch(number), dependent_batch(number)] {
-                    if variates.is_dependent() && !goes_with_dependence {
+                for variates in [batch(number)].into_iter().chain(dependent_batches(number)) {
+                    if variates.rotates() && !rotates {
                         continue;
                     }
                     let spec = spec(method, fanout);
@@ -206,17 +206,17 @@ fn methods_that_need_weights_or_independence_say_so() {
         let message = error(&unweighted, &[0], method, 2, &batch(0)).to_string();
         assert!(message.contains("a graph with edge weights"), "{message}");
     }
-    let infinite = Variates::new(1, 9, Kappa::Infinite);
-    for (method, goes_with_dependence) in methods() {
+    let infinite = Variates::new(1, 9, Kappa::Infinite, Dependence::Rotate);
+    for (method, rotates) in methods() {
         // The first step of a window depends on the next ones, though it has one seed.
         for number in [0, 3] {
-            let result =
-                Cpu::<f32>::new().sample_block(&star(4), &[0], &spec(method, 2), &dependent_batch(number), 0);
-            match result {
-                Ok(_) => assert!(goes_with_dependence, "{method:?}"),
-                Err(error) => {
-                    assert!(!goes_with_dependence && error.to_string().contains("kappa 1 or inf"), "{error}");
-                }
+            let sample =
+                |variates| Cpu::<f32>::new().sample_block(&star(4), &[0], &spec(method, 2), variates, 0);
+            let [renewed, rotated] = &dependent_batches(number);
+            assert!(sample(renewed).is_ok(), "{method:?}");
+            match sample(rotated) {
+                Ok(_) => assert!(rotates, "{method:?}"),
+                Err(error) => assert!(!rotates && error.to_string().contains("by renewal"), "{error}"),
             }
         }
         assert!(Cpu::<f32>::new().sample_block(&star(4), &[0], &spec(method, 2), &infinite, 0).is_ok());

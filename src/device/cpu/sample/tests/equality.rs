@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use proptest::prelude::*;
 use rayon::prelude::*;
 
 use super::*;
@@ -26,10 +27,10 @@ fn assert_same(found: &NaiveBlock, expected: &NaiveBlock, what: &str) {
 fn fast_samplers_equal_the_naive_ones_by_either_table() {
     for (graph, n_dst) in [(skewed(300, 20, 1), 70), (skewed(60, 100, 2), 60), (skewed(2000, 4, 3), 300)] {
         let dst: Vec<u32> = (0..n_dst).map(|i| (i * 7 % graph.n_vertices()) as u32).collect();
-        for (method, goes_with_dependence) in methods() {
+        for (method, rotates) in methods() {
             for fanout in [0, 1, 5, 20, 90, usize::MAX] {
-                for variates in [batch(3), dependent_batch(0), dependent_batch(7)] {
-                    if variates.is_dependent() && !goes_with_dependence {
+                for variates in [batch(3)].into_iter().chain([0, 7].into_iter().flat_map(dependent_batches)) {
+                    if variates.rotates() && !rotates {
                         continue;
                     }
                     let spec = &spec(method, fanout);
@@ -112,4 +113,25 @@ fn used_workspaces_leave_no_trace() {
         }
     }
     assert_eq!(served.len(), methods().len(), "{served:?}");
+}
+
+proptest! {
+    /// So that a batch by renewal, in which about one draw of κ is new, exchanges about one neighbour of κ.
+    #[test]
+    fn floyds_subsets_of_draws_that_differ_in_one_differ_in_at_most_one_element(
+        degree in 2usize..60,
+        share in 0.0..1.0f64,
+        draws in prop::collection::vec(any::<u32>(), 60),
+        (changed, other) in (0usize..60, any::<u32>()),
+    ) {
+        let fanout = ((degree as f64 * share) as usize).max(1);
+        let edges: Vec<u64> = (0..degree as u64).collect();
+        let subset = |draw_of: &dyn Fn(usize) -> u32| {
+            naive::floyd(&edges, fanout, |draw, n| u64::from(draw_of(draw)) % n)
+        };
+        let first = subset(&|draw| draws[draw]);
+        let second = subset(&|draw| if draw == changed % fanout { other } else { draws[draw] });
+        let gone = first.iter().filter(|edge| !second.contains(edge)).count();
+        prop_assert!(first.len() == fanout && second.len() == fanout && gone <= 1, "{first:?} {second:?}");
+    }
 }

@@ -39,14 +39,15 @@ fn draws_of_vertices_give_the_block_of_the_graph_without_the_edges() {
     let excluded = some_edges(&graph);
     let (without, numbers) = removed(&graph, &excluded);
     let dst: Vec<u32> = (0..200).map(|i| i * 2).chain([5, 7]).collect();
-    for (method, goes_with_dependence) in methods() {
+    for (method, rotates) in methods() {
         if method == WEIGHTED {
             continue;
         }
         for fanout in [0, 1, 3, usize::MAX] {
-            let mut all = vec![batch(4)];
-            if goes_with_dependence && method != NEIGHBOR {
-                all.push(dependent_batch(4));
+            let [renewed, rotated] = dependent_batches(4);
+            let mut all = vec![batch(4), renewed];
+            if rotates && method != NEIGHBOR {
+                all.push(rotated);
             }
             for variates in all {
                 if fanout == usize::MAX && matches!(method, Method::Neighbor { replace: true, .. }) {
@@ -76,7 +77,8 @@ fn draws_of_edges_are_those_of_the_whole_graph() {
     let k = 3;
     let cases = [
         (spec(WEIGHTED, k), batch(2)),
-        (spec(NEIGHBOR, k), dependent_batch(2)),
+        (spec(WEIGHTED, k), dependent_batches(2)[0]),
+        (spec(NEIGHBOR, k), dependent_batches(2)[1]),
         (SampleSpec { per_relation: true, ..spec(NEIGHBOR, k) }, batch(2)),
     ];
     for (spec, variates) in cases {

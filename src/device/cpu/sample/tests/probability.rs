@@ -26,14 +26,17 @@ fn uniform_shares(n_subsets: usize, size: u32) -> Vec<f64> {
 #[test]
 fn all_subsets_of_a_row_are_equally_likely() {
     let independent: fn(u64) -> Variates = batch;
-    let first_steps: fn(u64) -> Variates = |number| dependent_batch(number * 10);
-    let later_steps: fn(u64) -> Variates = |number| dependent_batch(number * 10 + 4);
+    let first_steps: fn(u64) -> Variates = |number| dependent_batches(number * 10)[1];
+    let later_steps: fn(u64) -> Variates = |number| dependent_batches(number * 10 + 4)[1];
+    let renewed: fn(u64) -> Variates = |number| dependent_batches(number * 10 + 4)[0];
     for (name, method, variates) in [
         ("floyd", NEIGHBOR, independent),
         ("first steps", NEIGHBOR, first_steps),
         ("later steps", NEIGHBOR, later_steps),
+        ("floyd with draws of two seeds", NEIGHBOR, renewed),
         ("labor of fixed size", labor(LaborIterations::Fixed(0), true), independent),
         ("dependent labor of fixed size", labor(LaborIterations::Converged, true), later_steps),
+        ("renewed labor of fixed size", labor(LaborIterations::Converged, true), renewed),
     ] {
         // 6 pairs of 4; each single edge of 7, the last one included; 20 triples of 6; 10 triples of 5.
         for (degree, fanout) in [(4, 2), (7, 1), (6, 3), (5, 3)] {

@@ -61,7 +61,7 @@ fn fanouts_per_relation_equal_the_naive_ones() {
     for (graph, n_dst) in [(skewed(300, 20, 1), 70), (skewed(60, 100, 2), 60), (skewed(2000, 4, 3), 300)] {
         let dst: Vec<u32> = (0..n_dst).map(|i| (i * 7 % graph.n_vertices()) as u32).collect();
         for fanout in [0, 1, 5, 20, usize::MAX] {
-            for variates in [batch(3), dependent_batch(0), dependent_batch(7)] {
+            for variates in [batch(3)].into_iter().chain([0, 7].into_iter().flat_map(dependent_batches)) {
                 let spec = &per_relation(fanout);
                 let job = Job {
                     graph: graph.in_edges(),
