@@ -392,8 +392,8 @@ int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, cohop_varia
 // repeated: [n_edge]; scratch: cohop_sample_sort_bytes(n_edge).
 uint64_t cohop_sample_sort_bytes(uint64_t n_edge);
 int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
-                                   cohop_variates variates, uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
-                                   uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
+                                   cohop_variates variates, uint32_t layer, uint64_t fanout, uint32_t place_bits,
+                                   uint64_t* key, uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
                                    uint64_t* edge_id, void* stream);
 
 // With replacement. word_offsets: of COHOP_COUNT_WORDS; running: [words], row_sum, row_last: [n].
@@ -401,8 +401,8 @@ int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint
                                   double* row_sum, uint32_t* row_last, void* stream);
 // Draws, unsorted; without weights if `running` is null.
 int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
-                           cohop_variates variates, uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
-                           const uint32_t* row_last, uint64_t* edge_id, void* stream);
+                           cohop_variates variates, uint32_t layer, const uint64_t* word_offsets, const double* running,
+                           const double* row_sum, const uint32_t* row_last, uint64_t* edge_id, void* stream);
 // Sorts each row, of which none is longer than 32.
 int32_t cohop_sample_sort_rows(uint64_t n, const uint32_t* indptr, uint64_t* edge_id, void* stream);
 // Sorts rows of any length. key, sorted: [n_edge]; order: [n_edge].
@@ -464,8 +464,8 @@ int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_
 // most = min(fanout, n_visits) neighbours. key, sorted: [n_rows, n_visits]; times: [n_rows, n_visits];
 // vertex, visits: [n, most]; counts: [n].
 int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows,
-                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most,
-                           uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
+                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart,
+                           uint64_t most, uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
                            uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream);
 int32_t cohop_sample_walk_neighbors(cohop_dtype scalar, uint64_t n, uint64_t most, const uint32_t* indptr,
                                     const uint32_t* vertex, const uint32_t* visits, uint32_t* source, void* weight,

@@ -144,8 +144,8 @@ int32_t cohop_sample_running_sums(cohop_graph graph, cohop_rows rows, const uint
 }
 
 int32_t cohop_sample_draws(cohop_graph graph, cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
-                           cohop_variates variates, uint32_t layer, const uint64_t* word_offsets, const double* running, const double* row_sum,
-                           const uint32_t* row_last, uint64_t* edge_id, void* stream) {
+                           cohop_variates variates, uint32_t layer, const uint64_t* word_offsets, const double* running,
+                           const double* row_sum, const uint32_t* row_last, uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;
     const uint64_t draws = static_cast<uint64_t>(Purpose::REPLACEMENT) << 32 | layer;

@@ -35,7 +35,8 @@ struct WeightedKeys {
   __device__ uint64_t key(const Row& row, uint32_t place) const {
     const uint64_t edge = row.start + place;
     // Positive finite numbers are in the order of their bits.
-    return bits_of(-ln(uniform_open(seed_of(variates, stream, edge), stream, edge)) / static_cast<double>(weight[edge]));
+    const uint64_t seed = seed_of(variates, stream, edge);
+    return bits_of(-ln(uniform_open(seed, stream, edge)) / static_cast<double>(weight[edge]));
   }
 };
 

@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(BLOCK) subset_kernel(cohop_rows rows, const ui
 }
 
 template <int WIDTH, int ITEMS>
-int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer, uint32_t fanout,
-                      uint64_t* edge_id, void* stream) {
+int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer,
+                      uint32_t fanout, uint64_t* edge_id, void* stream) {
   COHOP_LAUNCH((subset_kernel<WIDTH, ITEMS>), grid_for(rows.n * WIDTH), BLOCK, 0, stream, rows, indptr, variates, layer,
                fanout, edge_id);
   return cohop_last_error();
@@ -108,15 +108,16 @@ int32_t launch_subset(const cohop_rows& rows, const uint32_t* indptr, cohop_vari
 
 /// One thread per edge: its row and the place that it draws there, or its own place in a row that is kept whole.
 __global__ void __launch_bounds__(BLOCK) draw_kernel(cohop_rows rows, const uint32_t* __restrict__ indptr,
-                                                     uint64_t n_edge, cohop_variates variates, uint32_t layer, uint64_t fanout,
-                                                     uint32_t place_bits, uint64_t* __restrict__ key) {
+                                                     uint64_t n_edge, cohop_variates variates, uint32_t layer,
+                                                     uint64_t fanout, uint32_t place_bits, uint64_t* __restrict__ key) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t row = row_of(indptr, rows.n, e);
     const uint32_t degree = rows.degree[row], number = static_cast<uint32_t>(e - indptr[row]);
     const uint32_t place =
         degree <= fanout
             ? number
-            : draw_place(variates, layer, rows.vertex[row], number, degree - static_cast<uint32_t>(fanout) + number + 1);
+            : draw_place(variates, layer, rows.vertex[row], number,
+                         degree - static_cast<uint32_t>(fanout) + number + 1);
     key[e] = row << place_bits | place;
   }
 }
@@ -164,8 +165,8 @@ using namespace cohop;
 
 extern "C" {
 
-int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer, uint64_t fanout,
-                            uint64_t* edge_id, void* stream) {
+int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, cohop_variates variates, uint32_t layer,
+                            uint64_t fanout, uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (rows.n == 0 || fanout == 0) return 0;
     if (fanout > COHOP_SUBSET_MAX_FANOUT) return COHOP_ERROR_INVALID;
@@ -181,8 +182,8 @@ int32_t cohop_sample_subset(cohop_rows rows, const uint32_t* indptr, cohop_varia
 uint64_t cohop_sample_sort_bytes(uint64_t n_edge) { return sort_bytes<uint64_t>(n_edge); }
 
 int32_t cohop_sample_subset_sorted(cohop_rows rows, const uint32_t* indptr, uint64_t n_edge,
-                                   cohop_variates variates, uint32_t layer, uint64_t fanout, uint32_t place_bits, uint64_t* key,
-                                   uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
+                                   cohop_variates variates, uint32_t layer, uint64_t fanout, uint32_t place_bits,
+                                   uint64_t* key, uint64_t* sorted, uint32_t* order, uint8_t* repeated, void* scratch,
                                    uint64_t* edge_id, void* stream) {
   COHOP_LAUNCHER(
     if (n_edge == 0) return 0;

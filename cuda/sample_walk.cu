@@ -10,8 +10,8 @@ namespace {
 /// One thread per walk against the in-edges. Visits of row r of this part are keys r << 32 | vertex; the vertex is NONE
 /// where the walk had ended or was at its destination.
 __global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_rows rows, uint64_t first_row,
-                                                     uint64_t n_rows, cohop_variates variates, uint32_t layer, uint32_t walks,
-                                                     uint32_t length, double restart, uint64_t* __restrict__ key,
+                                                     uint64_t n_rows, cohop_variates variates, uint32_t layer,
+                                                     uint32_t walks, uint32_t length, double restart, uint64_t* __restrict__ key,
                                                      cohop_status* status) {
   const uint64_t restarts = stream_of(Purpose::WALK_RESTART, layer), steps = stream_of(Purpose::WALK_STEP, layer);
   for (uint64_t i = grid_thread(); i < n_rows * walks; i += grid_threads()) {
@@ -127,14 +127,14 @@ using namespace cohop;
 extern "C" {
 
 int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows,
-                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart, uint64_t most,
-                           uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
+                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart,
+                           uint64_t most, uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
                            uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
     const uint64_t n_visits = static_cast<uint64_t>(walks) * length, n = n_rows * n_visits;
     if (n == 0) return 0;
-    COHOP_LAUNCH(walk_kernel, grid_for(n_rows * walks), BLOCK, 0, stream, graph, rows, first_row, n_rows, variates, layer,
-                 walks, length, restart, key, status);
+    COHOP_LAUNCH(walk_kernel, grid_for(n_rows * walks), BLOCK, 0, stream, graph, rows, first_row, n_rows, variates,
+                 layer, walks, length, restart, key, status);
     // `times` takes the sort's values, which are not needed.
     const int32_t code =
         sort_pairs<uint64_t>(n, key, nullptr, sorted, times, 0, 32 + bits_below(n_rows), scratch, stream);

@@ -89,7 +89,7 @@ const USAGE: u8 = 2;
 const BROKEN_PIPE: u8 = 141;
 
 /// What the library calls the settings that come from options.
-const SETTINGS: [&str; 36] = [
+const SETTINGS: [&str; 37] = [
     "attention_dropout",
     "bases",
     "batch_size",
@@ -99,6 +99,7 @@ const SETTINGS: [&str; 36] = [
     "class_weights",
     "clip_norm",
     "data_on_device",
+    "dependence",
     "device",
     "dropout",
     "edge_factor",

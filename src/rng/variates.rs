@@ -13,9 +13,9 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dependence {
-    /// Each draw changes once in a window of κ steps, at a step of its own that is uniform over the window. At every step
-    /// all draws are exactly uniform and independent of each other, and all but about 1/κ of them are those of the step
-    /// before. A draw costs one word more, and every sampler can do it.
+    /// Each draw changes once in a window of κ steps, at a step of its own that is uniform over the window. At every
+    /// step all draws are exactly uniform and independent of each other, and all but about 1/κ of them are those of the
+    /// step before. A draw costs one word more, and every sampler can do it.
     Renew,
     /// Each draw moves a little at every step, along a rotation of two normal variates (Cooperative Minibatching, 2025,
     /// section 3.2). Neighbour sampling then reads all in-edges of a vertex, and methods that do not decide by variates
@@ -47,9 +47,9 @@ impl fmt::Display for Dependence {
 
 /// The seeds of one minibatch's draws: each draw has one of two.
 ///
-/// Batch `b` is step `i = b mod κ` of window `w = b / κ`. A draw changes from the seed of window `w` to that of `w + 1` at
-/// step `⌊U κ⌋ + 1`, where `U` is uniform and a function of the window and the draw's name: at step `i` a share `i/κ` of
-/// all draws has changed, and at the next window's first step the rest follows.
+/// Batch `b` is step `i = b mod κ` of window `w = b / κ`. A draw changes from the seed of window `w` to that of `w + 1`
+/// at step `⌊U κ⌋ + 1`, where `U` is uniform and a function of the window and the draw's name: at step `i` a share
+/// `i/κ` of all draws has changed, and at the next window's first step the rest follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     first: u64,
@@ -94,9 +94,9 @@ impl Seeds {
 
 /// The random source of one minibatch.
 ///
-/// With [`Dependence::Rotate`], a variate of step `i` is `Φ(cos(cπ/2)·n₁ + sin(cπ/2)·n₂)`, where `c = i/κ` and `n₁`, `n₂`
-/// are the standard normal variates of the same draw under the seeds of this window and the next. It is uniform at every
-/// step, and moves a little from each step to the next.
+/// With [`Dependence::Rotate`], a variate of step `i` is `Φ(cos(cπ/2)·n₁ + sin(cπ/2)·n₂)`, where `c = i/κ` and `n₁`,
+/// `n₂` are the standard normal variates of the same draw under the seeds of this window and the next. It is uniform at
+/// every step, and moves a little from each step to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Variates {
     seeds: Seeds,
@@ -135,8 +135,8 @@ impl Variates {
         &self.seeds
     }
 
-    /// What a device needs to draw: the seeds of the draws before and after they change and of the time when they do, what
-    /// the word of that time is compared with, and the cosine and sine that blend normal variates.
+    /// What a device needs to draw: the seeds of the draws before and after they change and of the time when they do,
+    /// what the word of that time is compared with, and the cosine and sine that blend normal variates.
     #[cfg(any(feature = "cuda", feature = "emulate"))]
     pub(crate) fn parts(&self) -> ([u64; 4], [f64; 2]) {
         let Seeds { first, second, renewal, renewed_below } = self.seeds;
@@ -144,8 +144,8 @@ impl Variates {
     }
 
     /// Whether draws rotate: 1 < κ < ∞ and [`Dependence::Rotate`]. The batches of a window then have to resemble each
-    /// other, so samplers may decide only by the value of a variate that belongs to an edge or a vertex. True at a window's
-    /// first step too, where `sin` is 0.
+    /// other, so samplers may decide only by the value of a variate that belongs to an edge or a vertex. True at a
+    /// window's first step too, where `sin` is 0.
     pub fn rotates(&self) -> bool {
         self.rotates
     }
