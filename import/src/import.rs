@@ -137,10 +137,17 @@ pub fn import(
     // Trusted: the edges were checked before they were written.
     load_with(&folder, &LoadOptions { trust_indices: true })?;
     let rename = || -> std::io::Result<()> {
-        if out.exists() {
-            fs::rename(out, made.path().join("old"))?;
+        let old = made.path().join("old");
+        let replaced = out.exists();
+        if replaced {
+            fs::rename(out, &old)?;
         }
-        fs::rename(&folder, out)
+        fs::rename(&folder, out).inspect_err(|_| {
+            if replaced {
+                // Else the old one would go with the temporary folder.
+                let _ = fs::rename(&old, out);
+            }
+        })
     };
     rename().map_err(|e| Error::io(out, e))?;
     Ok(imported)
@@ -160,6 +167,26 @@ fn check(format: Format, inputs: &[PathBuf], out: &Path, options: &Options) -> R
     }
     if out.exists() && !out.is_dir() {
         return Err(Error::format(out, "exists and is no folder"));
+    }
+    // All of it would be removed: not a folder of something else, named by mistake.
+    let is_data_set = || ["indptr.npy", "meta.json"].iter().all(|name| out.join(name).is_file());
+    let is_empty = || fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
+    if out.exists() && !is_data_set() && !is_empty() {
+        return Err(Error::format(out, "is no data set: --overwrite replaces only one, or an empty folder"));
+    }
+    if options.read.text.map_ids && format == Format::Edges {
+        let splits = match &options.split {
+            Some(SplitFrom::Files(files)) => &files[..],
+            _ => &[],
+        };
+        // Features have no way to name ids: their rows are in the order of ids.txt.
+        let labels = options.labels.iter().map(|path| ("--labels", path));
+        for (option, path) in labels.chain(splits.iter().map(|path| ("--split", path))) {
+            if path.extension().is_some_and(|e| e == "npy") {
+                let expected = "text with ids: with --ids map, an array does not say which vertices it means";
+                return Err(Error::invalid(option, path.display(), expected));
+            }
+        }
     }
     Ok(())
 }

@@ -297,3 +297,43 @@ fn what_cannot_be_is_refused_and_nothing_is_left() {
         }
     }
 }
+
+#[test]
+fn overwriting_replaces_data_sets_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (folder.path().join("edges.txt"), folder.path().join("out"));
+    std::fs::write(&input, "0 1\n1 2\n").unwrap();
+    std::fs::create_dir(&out).unwrap();
+    let options = Options { memory: LEAST_MEMORY, overwrite: true, ..Options::default() };
+    let run = |options: &Options| {
+        import(Format::Edges, std::slice::from_ref(&input), &out, options, &mut |_, _| Ok(()))
+    };
+    std::fs::write(out.join("precious"), "work").unwrap();
+    assert!(run(&options).unwrap_err().to_string().contains("no data set"));
+    assert_eq!(std::fs::read_to_string(out.join("precious")).unwrap(), "work");
+    std::fs::remove_file(out.join("precious")).unwrap();
+    // Into the empty folder, then over the data set.
+    for _ in 0..2 {
+        assert_eq!(run(&options).unwrap().edges, 2);
+    }
+}
+
+#[test]
+fn arrays_that_cannot_know_of_mapped_ids_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("edges.txt");
+    std::fs::write(&input, "10 20\n").unwrap();
+    let mut options = Options { memory: LEAST_MEMORY, ..Options::default() };
+    options.read.text.map_ids = true;
+    let array = std::path::PathBuf::from("x.npy");
+    for (name, labels, split) in [
+        ("--labels", Some(array.clone()), None),
+        ("--split", None, Some(SplitFrom::Files([array.clone(), array.clone(), array]))),
+    ] {
+        let options = Options { labels, split, ..options.clone() };
+        let out = folder.path().join("out");
+        let error = import(Format::Edges, std::slice::from_ref(&input), &out, &options, &mut |_, _| Ok(()));
+        assert!(error.unwrap_err().to_string().starts_with(name));
+        assert!(!out.exists());
+    }
+}
