@@ -464,9 +464,10 @@ int32_t cohop_sample_labor_weights(cohop_dtype scalar, cohop_graph graph, cohop_
 // most = min(fanout, n_visits) neighbours. key, sorted: [n_rows, n_visits]; times: [n_rows, n_visits];
 // vertex, visits: [n, most]; counts: [n].
 int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows,
-                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart,
-                           uint64_t most, uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
-                           uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream);
+                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length,
+                           double restart, uint64_t most, uint64_t* key, uint64_t* sorted, uint32_t* times,
+                           void* scratch, uint32_t* vertex, uint32_t* visits, uint64_t* counts, cohop_status* status,
+                           void* stream);
 int32_t cohop_sample_walk_neighbors(cohop_dtype scalar, uint64_t n, uint64_t most, const uint32_t* indptr,
                                     const uint32_t* vertex, const uint32_t* visits, uint32_t* source, void* weight,
                                     void* stream);

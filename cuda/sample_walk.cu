@@ -11,8 +11,8 @@ namespace {
 /// where the walk had ended or was at its destination.
 __global__ void __launch_bounds__(BLOCK) walk_kernel(cohop_graph graph, cohop_rows rows, uint64_t first_row,
                                                      uint64_t n_rows, cohop_variates variates, uint32_t layer,
-                                                     uint32_t walks, uint32_t length, double restart, uint64_t* __restrict__ key,
-                                                     cohop_status* status) {
+                                                     uint32_t walks, uint32_t length, double restart,
+                                                     uint64_t* __restrict__ key, cohop_status* status) {
   const uint64_t restarts = stream_of(Purpose::WALK_RESTART, layer), steps = stream_of(Purpose::WALK_STEP, layer);
   for (uint64_t i = grid_thread(); i < n_rows * walks; i += grid_threads()) {
     const uint64_t row = i / walks, walk = i % walks;
@@ -127,9 +127,10 @@ using namespace cohop;
 extern "C" {
 
 int32_t cohop_sample_walks(cohop_graph graph, cohop_rows rows, uint64_t first_row, uint64_t n_rows,
-                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length, double restart,
-                           uint64_t most, uint64_t* key, uint64_t* sorted, uint32_t* times, void* scratch, uint32_t* vertex,
-                           uint32_t* visits, uint64_t* counts, cohop_status* status, void* stream) {
+                           cohop_variates variates, uint32_t layer, uint32_t walks, uint32_t length,
+                           double restart, uint64_t most, uint64_t* key, uint64_t* sorted, uint32_t* times,
+                           void* scratch, uint32_t* vertex, uint32_t* visits, uint64_t* counts, cohop_status* status,
+                           void* stream) {
   COHOP_LAUNCHER(
     const uint64_t n_visits = static_cast<uint64_t>(walks) * length, n = n_rows * n_visits;
     if (n == 0) return 0;
