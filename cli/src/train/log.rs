@@ -41,7 +41,10 @@ impl Log {
                 }
             }
         }
-        fs::write(path, text).map_err(io)?;
+        // Beside it first: a run that is killed here must not lose the lines that there are.
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(io)?;
         let file = OpenOptions::new().append(true).open(path).map_err(io)?;
         Ok(Log { path: path.to_owned(), file })
     }
