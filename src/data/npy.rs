@@ -13,14 +13,17 @@
 //! # Ok::<(), cohop::Error>(())
 //! ```
 
-use std::io::{BufWriter, Read, Seek, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use half::f16;
 use rayon::prelude::*;
 
+pub use self::write::{Writer, write};
 use crate::array::Array;
 use crate::error::{Error, Result, try_capacity};
+
+mod write;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// NumPy itself refuses longer headers by default.
@@ -529,102 +532,6 @@ fn parse_header(text: &str) -> Result<Header, String> {
         .filter(|len| len.checked_mul(bytes).is_some_and(|bytes| bytes < isize::MAX as usize))
         .ok_or(format!("the shape ({shape_text}) is too large"))?;
     Ok(Header { dtype, shape, len, fortran_order })
-}
-
-/// Writes a `.npy` file. `shape` must be that of `data`, and `dtype` must have the size of `T`.
-///
-/// Errors: the shape is not that of `data`, the dtype has another size than `T`, or the file cannot be written.
-pub fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
-    if size_of::<T>() != dtype.bytes() {
-        let expected = format!("one of {} bytes per element", size_of::<T>());
-        return Err(Error::invalid("dtype", dtype.name(), expected));
-    }
-    if shape.iter().try_fold(1usize, |len, &n| len.checked_mul(n)) != Some(data.len()) {
-        return Err(Error::invalid(
-            "shape",
-            format!("{shape:?}"),
-            format!("that of {} elements", data.len()),
-        ));
-    }
-    let inner = || -> std::io::Result<()> {
-        let mut file = BufWriter::new(std::fs::File::create(path)?);
-        file.write_all(&header_bytes(dtype, shape, 0))?;
-        file.write_all(bytemuck::cast_slice(data))?;
-        file.into_inner().map_err(|e| e.into_error())?.sync_all()
-    };
-    inner().map_err(|e| Error::io(path, e))
-}
-
-/// Writes a `.npy` file piece by piece.
-pub struct Writer {
-    path: PathBuf,
-    file: BufWriter<std::fs::File>,
-    dtype: Dtype,
-    cols: Option<usize>,
-    header_len: usize,
-    n_written: usize,
-}
-
-impl Writer {
-    /// A writer for a vector, or for rows of `cols` elements.
-    ///
-    /// Errors: the file cannot be made or written.
-    pub fn create(path: &Path, dtype: Dtype, cols: Option<usize>) -> Result<Self> {
-        let header = header_bytes(dtype, &shape(usize::MAX, cols), 0);
-        let create = || -> std::io::Result<_> {
-            let mut file = BufWriter::new(std::fs::File::create(path)?);
-            file.write_all(&header)?;
-            Ok(file)
-        };
-        let file = create().map_err(|e| Error::io(path, e))?;
-        Ok(Writer { path: path.to_owned(), file, dtype, cols, header_len: header.len(), n_written: 0 })
-    }
-
-    /// Appends elements; `T` must have the size of the dtype.
-    ///
-    /// Errors: the file cannot be written.
-    pub fn write<T: bytemuck::Pod>(&mut self, data: &[T]) -> Result<()> {
-        debug_assert_eq!(size_of::<T>(), self.dtype.bytes());
-        self.n_written += data.len();
-        self.file.write_all(bytemuck::cast_slice(data)).map_err(|e| Error::io(&self.path, e))
-    }
-
-    /// Writes the header, now that the length is known.
-    ///
-    /// Errors: the file cannot be written.
-    pub fn finish(self) -> Result<()> {
-        let n_rows = self.cols.map_or(self.n_written, |cols| self.n_written.checked_div(cols).unwrap_or(0));
-        let header = header_bytes(self.dtype, &shape(n_rows, self.cols), self.header_len);
-        debug_assert_eq!(header.len(), self.header_len);
-        let finish = || -> std::io::Result<()> {
-            let mut file = self.file.into_inner().map_err(|e| e.into_error())?;
-            file.rewind()?;
-            file.write_all(&header)?;
-            file.sync_all()
-        };
-        finish().map_err(|e| Error::io(self.path, e))
-    }
-}
-
-fn shape(n: usize, cols: Option<usize>) -> Vec<usize> {
-    std::iter::once(n).chain(cols).collect()
-}
-
-/// The header, padded to `at_least` bytes.
-fn header_bytes(dtype: Dtype, shape: &[usize], at_least: usize) -> Vec<u8> {
-    let dims: Vec<String> = shape.iter().map(ToString::to_string).collect();
-    let comma = if shape.len() == 1 { "," } else { "" };
-    let dims = dims.join(", ") + comma;
-    let mut text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({dims}), }}", dtype.name());
-    let unpadded = MAGIC.len() + 4 + text.len() + 1;
-    let padded = unpadded.max(at_least).next_multiple_of(ALIGNMENT);
-    text.push_str(&" ".repeat(padded - unpadded));
-    text.push('\n');
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend([1, 0]);
-    bytes.extend((text.len() as u16).to_le_bytes());
-    bytes.extend(text.as_bytes());
-    bytes
 }
 
 // Data is used directly from the file.

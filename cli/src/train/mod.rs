@@ -1,6 +1,7 @@
 //! `cohop train`
 
 mod log;
+mod names;
 mod options;
 
 use std::collections::BTreeMap;
@@ -8,8 +9,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 pub(super) use self::log::Log;
-use self::options::{CommName, Resume};
-pub(super) use self::options::{SamplerName, TrainArgs};
+pub(super) use self::names::SamplerName;
+use self::names::{CommName, Resume};
+pub(super) use self::options::TrainArgs;
 use super::device::on_device;
 use super::given::{self, Given};
 use super::progress::Progress;
