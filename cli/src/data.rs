@@ -1,9 +1,9 @@
 //! `--data` and related options.
 
 use clap::Args;
-use cohop::Result;
 use cohop::data::{self, Dataset, FeatureDtype, Features, LoadOptions};
 use cohop::train::CheckpointInfo;
+use cohop::{Error, Result};
 
 use crate::given::{self, Given};
 
@@ -62,7 +62,13 @@ impl DataArgs {
             dataset.select_split(k)?;
         }
         if !other {
-            info.data.check(&dataset, !given.has("split"))?;
+            let check = info.data.check(&dataset, !given.has("split"));
+            check.map_err(|error| match error {
+                Error::InvalidArgument { argument, value, expected } => {
+                    Error::invalid(argument, value, format!("{expected}; --other-data allows it"))
+                }
+                error => error,
+            })?;
         }
         if let Some(dtype) = self.feature_dtype {
             dataset.features = dataset.features.to_dtype(dtype)?;

@@ -7,9 +7,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Global, number, output};
-use cohop::Result;
 use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
 use cohop::graph::Rmat;
+use cohop::{Error, Result};
 
 /// Write a random graph with random features, of any size, as a data set folder
 ///
@@ -24,6 +24,9 @@ pub(super) struct GenerateArgs {
     /// The folder to write; a data set in it is replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Replace a data set that is there
+    #[arg(long)]
+    overwrite: bool,
     /// Logarithm of the number of vertices: 2^SCALE, at most 2^31
     #[arg(
         long,
@@ -56,6 +59,7 @@ pub(super) struct GenerateArgs {
 }
 
 pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
+    check_out(args)?;
     let graph = Rmat::graph500(args.scale, args.edge_factor, global.seed);
     let set = RmatData { graph, dim: args.dim, n_classes: args.classes };
     let bar = if global.quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
@@ -74,4 +78,17 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
         output::line(summary)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `Ok` if nothing is lost when the data set is written.
+fn check_out(args: &GenerateArgs) -> Result<()> {
+    let out = &args.out;
+    let is_empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
+    if !out.exists() || (out.is_dir() && is_empty) {
+        return Ok(());
+    }
+    if !out.join("indptr.npy").is_file() {
+        return Err(Error::format(out, "exists and is no data set: it is left as it is"));
+    }
+    if args.overwrite { Ok(()) } else { Err(Error::format(out, "has a data set: --overwrite replaces it")) }
 }

@@ -52,7 +52,8 @@ pub(super) struct ImportArgs {
         help_heading = "Text"
     )]
     columns: Vec<Column>,
-    /// Whether the first line of text names columns [default: if its ends are no numbers]
+    /// Whether the first line of text names columns [default: if what must be numbers are none; with --ids map also if
+    /// ends have names like source and target]
     #[arg(long, value_name = "true|false", help_heading = "Text")]
     header: Option<bool>,
     /// Ids are vertex numbers, or are numbered by first appearance (with ids.txt to tell)

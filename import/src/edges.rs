@@ -12,6 +12,12 @@ use crate::sink::Sink;
 use crate::text::{Lines, line_error, shown};
 use crate::{Found, Progress, ReadOptions};
 
+/// What headers call the ends of edges.
+const SOURCE_NAMES: [&str; 9] =
+    ["source", "src", "from", "fromnodeid", "tail", "head", "u", "node1", "citing"];
+const DESTINATION_NAMES: [&str; 10] =
+    ["destination", "dst", "target", "to", "tonodeid", "head", "tail", "v", "node2", "cited"];
+
 /// What a column of an edge list holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
@@ -163,6 +169,9 @@ impl<'a> Reader<'a> {
             let number = lines.number + 1;
             let Some(line) = lines.next_line()? else { return Ok(()) };
             let trimmed = line.trim();
+            if number == 1 && trimmed.starts_with("%%MatrixMarket") {
+                return Err(line_error(path, number, "is a Matrix Market file: its format is mtx"));
+            }
             if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
                 continue;
             }
@@ -206,8 +215,21 @@ impl<'a> Reader<'a> {
         };
         if std::mem::take(first) {
             let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
-            let names = !is_id(row.source) && !is_id(row.destination);
-            if self.text.header == Some(true) || (self.text.header.is_none() && !self.text.map_ids && names) {
+            let names = match self.text.map_ids {
+                // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
+                true => {
+                    let wanted = [(self.has_weights, row.weight), (self.has_kinds, row.kind)];
+                    let timed = (self.times.is_some(), row.time);
+                    let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());
+                    let named = |field: Option<&str>, names: &[&str]| {
+                        field.is_some_and(|f| names.contains(&f.to_ascii_lowercase().as_str()))
+                    };
+                    wanted.into_iter().chain([timed]).any(|(has, field)| has && no_number(field))
+                        || (named(row.source, &SOURCE_NAMES) && named(row.destination, &DESTINATION_NAMES))
+                }
+                false => !is_id(row.source) && !is_id(row.destination),
+            };
+            if self.text.header.unwrap_or(names) {
                 return Ok(());
             }
         }

@@ -226,7 +226,7 @@ fn fill(
         Format::Ogb => ogb::read(input, &read, folder, &mut sink, &mut *progress)?,
         Format::GraphBolt => graphbolt::read(input, &read, folder, &mut sink, &mut *progress)?,
     };
-    let n = n_vertices(&sink, &mut found, &read, ids.as_ref(), folder)?;
+    let n = n_vertices(&sink, &mut found, &read, ids.as_ref(), input)?;
     let (n_read, n_removed_loops) = (sink.n_edges, sink.n_removed_loops);
     let counts = write_graph(sink, n, &found, folder, scratch, options, &mut *progress)?;
     tell(&mut found, n_removed_loops, counts, options);
@@ -240,7 +240,12 @@ fn fill(
         }
         match array {
             "labels.npy" => vertices.labels(path, &mut found, &mut *progress)?,
-            _ => vertices.features(path, &mut found, &mut *progress)?,
+            _ => {
+                if ids.is_some() {
+                    found.notes.push("rows of features are taken in the order of ids.txt".into());
+                }
+                vertices.features(path, &mut found, &mut *progress)?;
+            }
         }
     }
     if let Some(split) = &options.split {
@@ -257,7 +262,7 @@ fn n_vertices(
     found: &mut Found,
     read: &ReadOptions,
     ids: Option<&Ids>,
-    folder: &Path,
+    input: &Path,
 ) -> Result<u64> {
     let least = sink.largest.map_or(0, |(id, _)| u64::from(id) + 1);
     let n = match (ids, read.n_vertices.or(found.n_vertices)) {
@@ -279,7 +284,7 @@ fn n_vertices(
         return Err(Error::invalid("--num-vertices", n, format!("at most {MAX_VERTICES}")));
     }
     if n == 0 {
-        return Err(Error::format(folder, "has neither vertices nor edges: the input is empty"));
+        return Err(Error::format(input, "has neither vertices nor edges"));
     }
     found.n_vertices = Some(n);
     Ok(n)

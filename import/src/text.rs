@@ -35,7 +35,11 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        let bytes = file.metadata().map_err(|e| Error::io(path, e))?.len();
+        let metadata = file.metadata().map_err(|e| Error::io(path, e))?;
+        if !metadata.is_file() {
+            return Err(Error::format(path, "is no file"));
+        }
+        let bytes = metadata.len();
         let bytes_read = Arc::new(AtomicU64::new(0));
         let file = Counted(file, bytes_read.clone());
         let reader: Box<dyn BufRead> = match path.extension() {

@@ -167,6 +167,7 @@ impl Vertices<'_> {
             let labels = NpyArray::open(&path, "labels")?.labels()?;
             vertices.extend((0..).zip(labels.iter()).filter(|(_, label)| **label >= 0).map(|(v, _)| v));
         } else {
+            found.notes.push("there are no labels: the split is drawn from all vertices".into());
             vertices.extend((0..self.n).map(|v| v as u32));
         }
         shuffle(seed, Purpose::Split.stream(0), &mut vertices);

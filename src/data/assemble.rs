@@ -6,6 +6,7 @@ use half::bf16;
 use serde::{Deserialize, Serialize};
 
 use super::features::{Dense, FeatureDtype, Features, SparseFeatures};
+use super::folder::ARRAYS;
 use super::load::LoadOptions;
 use super::npy::{Dtype, NpyArray};
 use super::{Dataset, Split};
@@ -42,6 +43,25 @@ pub(super) trait Source {
     /// The array of that name, one of those that [`load`](super::load()) documents; `None` if there is none. A source
     /// that calls its arrays otherwise translates the name.
     fn array(&mut self, name: &str) -> Result<Option<NpyArray>>;
+    /// The names of all arrays that there are, to tell of those that are not used; none if the source cannot say.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What importers write and nothing uses yet.
+const NOT_USED_YET: [&str; 3] = ["edge_feat", "edge_time", "multi_labels"];
+
+/// Tells of arrays that no data set has: their names may be misspelt.
+fn tell_of_unknown(names: &[String]) {
+    let unknown = names.iter().filter(|name| !ARRAYS.contains(&name.as_str()));
+    for name in unknown.filter(|name| !NOT_USED_YET.contains(&name.as_str())) {
+        let common = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+        let near = ARRAYS.into_iter().filter(|known| common(known) + 2 >= known.len().max(name.len()));
+        let near = near.max_by_key(|known| common(known));
+        let hint = near.map_or_else(String::new, |known| format!(": {known} is meant?"));
+        log::warn!("array {} is not used: no data set has one of this name{hint}", Plain(name));
+    }
 }
 
 /// A source, and what had to be done with its arrays, for people to read.
@@ -99,6 +119,7 @@ pub(super) fn assemble(
     meta: Meta,
     options: &LoadOptions,
 ) -> Result<(Dataset, Vec<String>)> {
+    tell_of_unknown(&source.names());
     let arrays = &mut Arrays { source, notes: Vec::new() };
     let labels = match arrays.vector(&["labels", "y"], &[Dtype::I32])? {
         Some(array) => Some((array.labels()?, array)),

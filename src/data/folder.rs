@@ -27,6 +27,12 @@ impl Source for FolderSource {
             Err(e) => Err(Error::io(path, e)),
         }
     }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter_map(|name| name.strip_suffix(".npy").map(str::to_owned)).collect()
+    }
 }
 
 pub(super) fn array_path(folder: &Path, name: &str) -> PathBuf {
@@ -71,7 +77,7 @@ fn read_meta(path: &Path) -> Result<Meta> {
 
 /// Names of all arrays that a data set may have. [`clear`] removes them, so that a new data set is not read with files
 /// of an older one.
-const ARRAYS: [&str; 33] = [
+pub(super) const ARRAYS: [&str; 33] = [
     "indptr",
     "indices",
     "edges",

@@ -250,6 +250,17 @@ impl fmt::Display for Summary {
         let d = &self.degrees;
         let degrees = format!("{} to {}, mean {:.2}", grouped(d.min), grouped(d.max), d.mean);
         rows.push(("in-degrees", degrees));
+        for (class, &count) in d.histogram.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let range = match class {
+                0 | 1 => class.to_string(),
+                _ => format!(
+                    "{} to {}",
+                    1u64 << (class - 1),
+                    (1u64 << (class - 1)) - 1 + (1u64 << (class - 1))
+                ),
+            };
+            rows.push(("", format!("{:>12} of in-degree {range}", grouped(count))));
+        }
         rows.push(("no in-edges", grouped(d.without_in_edges)));
         rows.push(("isolated", grouped(self.isolated)));
         let features = match &self.features {
@@ -275,17 +286,6 @@ impl fmt::Display for Summary {
         rows.push(("mapped", mebibytes(self.bytes_mapped)));
         for (i, oddity) in self.oddities().into_iter().enumerate() {
             rows.push((if i == 0 { "worth a look" } else { "" }, oddity));
-        }
-        for (class, &count) in d.histogram.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let range = match class {
-                0 | 1 => class.to_string(),
-                _ => format!(
-                    "{} to {}",
-                    1u64 << (class - 1),
-                    (1u64 << (class - 1)) - 1 + (1u64 << (class - 1))
-                ),
-            };
-            rows.push(("", format!("{:>12} of in-degree {range}", grouped(count))));
         }
         let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         for (i, (name, value)) in rows.iter().enumerate() {

@@ -30,6 +30,10 @@ impl Source for NpzSource {
         };
         NpyArray::read(&self.path, name, &mut member).map(Some)
     }
+
+    fn names(&self) -> Vec<String> {
+        self.archive.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_owned).collect()
+    }
 }
 
 /// Reads a data set from an `.npz`.

@@ -146,7 +146,9 @@ impl TensorFile {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let file =
             TensorFile { path: path.to_owned(), bytes: fs::read(path).map_err(|e| Error::io(path, e))? };
-        let (_, metadata) = SafeTensors::read_metadata(&file.bytes).map_err(|e| Error::format(path, e))?;
+        let (_, metadata) = SafeTensors::read_metadata(&file.bytes).map_err(|e| {
+            Error::format(path, format!("is no safetensors file, or truncated or damaged: {e}"))
+        })?;
         if let Some(stored) = metadata.metadata().as_ref().and_then(|texts| texts.get(CHECKSUM)) {
             let found = place_of_checksum(&file.bytes).map(|place| checksum(&file.bytes, &place));
             if found.as_ref() != Some(stored) {

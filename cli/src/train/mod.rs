@@ -29,6 +29,7 @@ use cohop::{Error, Result};
 
 pub(super) fn run(global: &Global, args: &TrainArgs, given: &Given) -> Result<ExitCode> {
     args.check()?;
+    args.check_used(given)?;
     match args.parallel.comm {
         CommName::Nccl => run_nccl(global, args, given),
         CommName::Threads | CommName::Mpi => {

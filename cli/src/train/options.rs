@@ -9,6 +9,7 @@ use super::names::{
     labor_iterations,
 };
 use crate::data::DataArgs;
+use crate::given::Given;
 use crate::{number, plot};
 use cohop::batch::DataOnDevice;
 use cohop::cache::Policy;
@@ -351,6 +352,34 @@ impl TrainArgs {
             return Err(Error::invalid("--log", path.display(), "a file in a folder that exists"));
         }
         plot::check(self.output.plot.as_deref())
+    }
+
+    /// `Ok` if all options on the command line mean something for the run.
+    pub fn check_used(&self, given: &Given) -> Result<()> {
+        if self.output.resume.is_some() {
+            // The checkpoint's settings decide.
+            return Ok(());
+        }
+        let model = self.model.model;
+        let attends = matches!(model, ModelName::Gat | ModelName::Gatv2 | ModelName::Rgat);
+        let relates = matches!(model, ModelName::Rgcn | ModelName::Rgat);
+        let dependent = self.sampling.kappa != Kappa::INDEPENDENT;
+        let cooperates = self.parallel.mode == Mode::Cooperative;
+        for (option, is_used, expected) in [
+            ("--heads", attends, "none without --model gat, gatv2 or rgat"),
+            ("--output-heads", attends, "none without --model gat, gatv2 or rgat"),
+            ("--attention-dropout", attends, "none without --model gat, gatv2 or rgat"),
+            ("--bases", relates, "none without --model rgcn or rgat"),
+            ("--blocks", relates, "none without --model rgcn or rgat"),
+            ("--cache-policy", self.sampling.cache_rows.is_some(), "none without --cache-rows"),
+            ("--dependence", dependent, "none without --kappa above 1"),
+            ("--partition", cooperates, "none without --mode cooperative"),
+        ] {
+            if given.has(&option[2..]) && !is_used {
+                return Err(Error::invalid(option, "given", expected));
+            }
+        }
+        Ok(())
     }
 
     /// The sampler with its parameters.

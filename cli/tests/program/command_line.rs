@@ -161,6 +161,12 @@ fn mistakes_end_with_a_message_and_the_right_status() {
         "--walk-restart 1.1 --sampler walk",
         "--walks 1000000 --walk-length 1000000 --sampler walk",
         "--comm-timeout 5",
+        "--heads 2",
+        "--bases 2",
+        "--blocks 3",
+        "--cache-policy sieve",
+        "--dependence renew",
+        "--partition hash --mode independent",
         "--log nowhere/log.csv",
         "--plot curves.gif",
     ] {

@@ -106,3 +106,31 @@ fn info_says_what_was_converted_and_what_looks_odd() {
     let text = String::from_utf8(cohop(folder.path(), "info --data .").stdout).unwrap();
     assert!(converted.iter().chain(&odd).all(|line| text.contains(line)), "{text}");
 }
+
+#[test]
+fn arrays_that_no_data_set_has_are_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(&folder.path().join("set"), 12, Features::None);
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    assert!(run("info --data set").stderr.is_empty());
+    let set = folder.path().join("set");
+    std::fs::copy(set.join("train_idx.npy"), set.join("train_ids.npy")).unwrap();
+    std::fs::copy(set.join("train_idx.npy"), set.join("foo.npy")).unwrap();
+    let stderr = String::from_utf8(run("info --data set").stderr).unwrap();
+    assert!(stderr.contains("train_ids is not used") && stderr.contains("train_idx is meant?"), "{stderr}");
+    assert!(stderr.contains("foo is not used: no data set has one of this name\n"), "{stderr}");
+}
+
+#[test]
+fn generate_replaces_data_sets_only_and_only_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    assert!(run("generate --scale 6 --dim 2 --out set").status.success());
+    fails(&run("generate --scale 6 --dim 2 --out set"), 1, "--overwrite");
+    assert!(run("generate --scale 6 --dim 2 --out set --overwrite").status.success());
+    std::fs::create_dir(folder.path().join("mine")).unwrap();
+    assert!(run("generate --scale 6 --dim 2 --out mine").status.success(), "an empty folder");
+    std::fs::create_dir(folder.path().join("other")).unwrap();
+    std::fs::write(folder.path().join("other/thesis.txt"), "").unwrap();
+    fails(&run("generate --scale 6 --dim 2 --out other --overwrite"), 1, "left as it is");
+}

@@ -178,7 +178,7 @@ fn ids_labels_features_and_splits_come_from_their_files() {
     text(&at("test.txt"), "ann\n");
     file(&at("x.npy"), &npy("<f8", false, &[4, 2], &[0f64, 1., 2., 3., 4., 5., 6., 7.]));
     let read = ReadOptions {
-        text: EdgeText { map_ids: true, header: Some(true), ..EdgeText::default() },
+        text: EdgeText { map_ids: true, ..EdgeText::default() },
         feature_dtype: Some(FeatureDtype::Bf16),
         ..ReadOptions::default()
     };
@@ -258,7 +258,8 @@ fn what_cannot_be_is_refused_and_nothing_is_left() {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "{error}");
     };
     let plain = options();
-    refused("", &plain, &["empty"]);
+    refused("", &plain, &["e.txt", "neither vertices nor edges"]);
+    refused("%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n", &plain, &["line 1", "mtx"]);
     refused("0 1\n2\n", &plain, &["e.txt", "line 2", "destination"]);
     refused("0 1\n-1 2\n", &plain, &["line 2", "-1", "--ids map"]);
     refused("0 4294967295\n", &plain, &["line 1", "4294967295"]);
