@@ -245,7 +245,11 @@ fn use_data_set(path: &Path, random: &mut Random) -> Result<End, String> {
     let must = |result: Result<()>, what: &str| result.map_err(|error| format!("{what}: {error}"));
     must(set.validate(), "what was loaded is not valid")?;
     let n = set.n_vertices();
-    let summary = set.summary().map_err(|error| format!("what was loaded cannot be counted: {error}"))?;
+    // Sparse features may have more columns than there is memory to count.
+    let summary = match set.summary() {
+        Ok(summary) => summary,
+        Err(error) => return refused(&error),
+    };
     if summary.class_counts.iter().sum::<u64>() + summary.unlabelled != n as u64 {
         return Err(format!("classes are not counted: {summary:?}"));
     }
