@@ -85,7 +85,7 @@ impl<T: bytemuck::Pod> Array<T> {
     /// Maps `len` elements that start `offset` bytes into a file.
     ///
     /// The file must not be changed while it is mapped; a program can have a message at least
-    /// ([`explain_truncated_files`](crate::data::explain_truncated_files)). Errors: the file cannot be opened, is
+    /// ([`explain_truncated_files`](crate::signals::explain_truncated_files)). Errors: the file cannot be opened, is
     /// shorter than `offset + len * size_of::<T>()` bytes, or `offset` is not a multiple of `T`'s alignment.
     pub fn map(path: &Path, offset: usize, len: usize) -> Result<Self> {
         let file = std::fs::File::open(path).map_err(|e| Error::io(path, e))?;

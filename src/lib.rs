@@ -95,6 +95,7 @@ pub mod pattern;
 pub mod prelude;
 pub mod rng;
 pub mod sample;
+pub mod signals;
 pub mod study;
 pub mod tape;
 pub mod tensor;

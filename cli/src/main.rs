@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use log::LevelFilter;
 
+use cohop::signals::{explain_aborts, explain_truncated_files};
 use cohop::{Error, Result};
 use given::Given;
 use output::STDOUT;
@@ -140,8 +141,8 @@ fn main() -> ExitCode {
     };
     start_logging(&cli.global);
     environment::warn_of_unknown();
-    if let Err(error) = cohop::data::explain_truncated_files() {
-        log::debug!("no handler of SIGBUS: {error}");
+    if let Err(error) = explain_truncated_files().and_then(|()| explain_aborts()) {
+        log::debug!("no handlers of SIGBUS and SIGABRT: {error}");
     }
     let status = run(&cli, &given).unwrap_or_else(|error| match &error {
         // The reader of the output has read enough, as in `cohop train | head`: quietly, but not as a success.
@@ -176,12 +177,11 @@ fn is_usage(error: &Error) -> bool {
 }
 
 fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
-    if let Some(threads) = cli.global.threads {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build_global()
-            .map_err(|e| Error::Worker { worker: "the thread pool".to_owned(), problem: e.to_string() })?;
-    }
+    // 0: as many as there are cores. Made here in any case, as the first use of a pool that cannot be made panics.
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(cli.global.threads.unwrap_or(0))
+        .build_global()
+        .map_err(|e| Error::Worker { worker: "the thread pool".to_owned(), problem: e.to_string() })?;
     match &cli.command {
         Command::Train(args) => train::run(&cli.global, args, given),
         Command::Infer(args) => infer::run(&cli.global, args, given),

@@ -31,14 +31,12 @@ mod load;
 pub mod npy;
 mod npz;
 mod rmat;
-mod truncated;
 
 pub use builtin::{SbmData, SbmReference};
 pub use features::{Dense, FeatureDtype, Features, SparseFeatures};
 pub use info::{FeatureSummary, Summary};
 pub use load::{LoadOptions, load, load_with, load_with_notes};
 pub use rmat::RmatData;
-pub use truncated::explain_truncated_files;
 
 /// The largest number of classes: a larger one is treated as a sign of a damaged file.
 pub const MAX_CLASSES: usize = 1 << 24;

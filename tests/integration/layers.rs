@@ -8,7 +8,7 @@ use crate::common::files_below;
 
 /// Modules by floor.
 const FLOORS: &[&[&str]] = &[
-    &["error", "rng", "array", "huge_pages", "testing"],
+    &["error", "rng", "array", "huge_pages", "signals", "testing"],
     &["graph", "device"],
     &["pattern", "block", "tensor", "tape", "data"],
     &["sample", "comm", "cache"],
@@ -26,6 +26,7 @@ const SAME_FLOOR: &[(&str, &str)] = &[
     ("rng", "testing"),
     ("array", "error"),
     ("array", "huge_pages"),
+    ("signals", "array"),
     ("device", "graph"),
     ("block", "pattern"),
     ("tape", "pattern"),
