@@ -6,7 +6,7 @@ use super::{Batch, BatchInput, BatchSource, Preparation, Slicer};
 use crate::block::Block;
 use crate::cache::Counts;
 use crate::device::{Device, IGNORED};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_collect};
 use crate::sample::SamplerConfig;
 
 /// All layers over one block that holds the whole graph, on the device; only the labels change with the seeds.
@@ -24,13 +24,17 @@ impl<D: Device> WholeGraph<D> {
     ///
     /// Errors: the graph has more than `u32::MAX` edges, or the device fails or is out of memory.
     pub fn new(device: &D, slicer: Slicer<D::Scalar>, n_layers: usize) -> Result<Self> {
-        let all: Vec<u32> = (0..slicer.dataset().n_vertices() as u32).collect();
+        let all = all_vertices(slicer.dataset().n_vertices())?;
         let block = slicer.full_block(&all)?;
         let loaded = Counts { hits: 0, misses: all.len() as u64 };
         let input = slicer.input(&block)?.to_device(device)?;
         let block = Arc::new(Block::from_host(device, block)?);
         Ok(WholeGraph { slicer, n_layers, block, input, loaded })
     }
+}
+
+fn all_vertices(n: usize) -> Result<Vec<u32>> {
+    try_collect("the list of all vertices", 0..n as u32, format_args!("there are {n} vertices"))
 }
 
 impl<D: Device> BatchSource<D> for WholeGraph<D> {
@@ -44,7 +48,7 @@ impl<D: Device> BatchSource<D> for WholeGraph<D> {
                 limit: n as u64,
             });
         }
-        let all: Vec<u32> = (0..n as u32).collect();
+        let all = all_vertices(n)?;
         let mut labels = self.slicer.labels(&all)?;
         labels.fill(IGNORED);
         for &seed in seeds {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::data::Dataset;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_filled};
 
 /// How much each class counts: the loss is `Σ w(y) nll / Σ w(y)` over a batch's labelled seeds, where `y` is a seed's
 /// class. Written `equal`, `balanced`, or weights with commas between them.
@@ -28,7 +28,8 @@ impl ClassWeights {
         match self {
             ClassWeights::Equal => Ok(None),
             ClassWeights::Balanced => {
-                let mut counts = vec![0u64; n_classes];
+                let asked = format_args!("there are {n_classes} classes");
+                let mut counts = try_filled("the number of vertices of each class", 0u64, n_classes, asked)?;
                 for &v in &dataset.train_idx[..] {
                     let label = usize::try_from(dataset.labels[v as usize]).ok();
                     if let Some(count) = label.and_then(|label| counts.get_mut(label)) {

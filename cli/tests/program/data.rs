@@ -134,3 +134,82 @@ fn generate_replaces_data_sets_only_and_only_if_asked() {
     std::fs::write(folder.path().join("other/thesis.txt"), "").unwrap();
     fails(&run("generate --scale 6 --dim 2 --out other --overwrite"), 1, "left as it is");
 }
+
+/// The program in as little memory as `limit` MiB of addresses.
+#[cfg(target_os = "linux")]
+fn with_memory(folder: &Path, limit: u64, arguments: &str) -> Output {
+    let script = format!("ulimit -v {}; exec \"$0\" \"$@\"", limit << 10);
+    Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_cohop")])
+        .args(arguments.split_whitespace())
+        .args(["--threads", "2", "--quiet"])
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+/// Whatever is the first to find no memory: status 1 and a message, no signal and no panic.
+#[cfg(target_os = "linux")]
+#[test]
+fn too_little_memory_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    json_lines(&cohop(path, "generate --out data --scale 14 --edge-factor 8 --dim 256 --json --quiet"));
+    let mut errors = Vec::new();
+    for arguments in [
+        "info --data data",
+        "info --data sbm",
+        "train --data data --epochs 1 --hidden 64 --batch-size 2048",
+        "train --data data --epochs 1 --hidden 16 --sampler labor0 --kappa 64 --cache-rows 16384",
+        "train --data data --epochs 1 --hidden 128 --sampler full",
+        "train --data data --epochs 1 --hidden 16 --mode cooperative --pes 2 --partition random",
+        "study work --data data --batch-sizes 1024 --batches 1",
+        "generate --out more --scale 19 --edge-factor 2 --dim 4",
+    ] {
+        // From about what an empty program needs to what is enough.
+        let mut limit = 48;
+        loop {
+            let output = with_memory(path, limit, arguments);
+            if output.status.success() {
+                break;
+            }
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            let last = stderr.lines().last().unwrap_or_default();
+            let is_error = output.status.code() == Some(1) && last.starts_with("cohop: ");
+            assert!(is_error && !stderr.contains("panicked"), "{arguments} in {limit} MiB: {output:?}");
+            errors.push(last.to_owned());
+            limit += limit / 4;
+            assert!(limit < 4000, "{arguments}: {stderr}");
+        }
+    }
+    let of_memory = errors.iter().filter(|line| line.contains("which the system does not give")).count();
+    assert!(of_memory >= 8 && 2 * of_memory > errors.len(), "{errors:#?}");
+}
+
+/// Sizes that no machine has: at once, and with the option's or the file's name.
+#[test]
+fn sizes_that_no_machine_has_are_errors_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(folder.path(), 64, Features::None);
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    for (option, values) in [
+        ("--hidden", ["1000000000", "9223372036854775807"]),
+        ("--pes", ["100000", "18446744073709551615"]),
+        ("--embedding", ["1000000000", "18446744073709551615"]),
+    ] {
+        for value in values {
+            fails(&run(&format!("train --data . --epochs 1 {option} {value}")), 2, option);
+        }
+    }
+    // One byte of a label changed: 2^24 + 1 for 1.
+    let mut labels: Vec<i32> = (0..64).map(|v| v % 3).collect();
+    labels[7] |= 1 << 24;
+    npy::write(&folder.path().join("labels.npy"), Dtype::I32, &[64], &labels).unwrap();
+    std::fs::remove_file(folder.path().join("meta.json")).unwrap();
+    fails(&run("info --data ."), 1, "array labels: entry 7 is 16777217");
+    // Masks of 2^60 splits of no vertices.
+    labels[7] = 1;
+    npy::write(&folder.path().join("labels.npy"), Dtype::I32, &[64], &labels).unwrap();
+    npy::write(&folder.path().join("train_masks.npy"), Dtype::U8, &[1 << 60, 0], &[0u8; 0]).unwrap();
+    fails(&run("info --data ."), 1, "array train_masks: has shape [1152921504606846976, 0]");
+}

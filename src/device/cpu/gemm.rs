@@ -12,7 +12,7 @@ use super::parallel::{Rows, add_assign, for_blocks, for_rows, write_all};
 use crate::device::{
     Activation, Cpu, Gemm, Matrix, MatrixMut, Scalar, Storage, Write, check_gemm, check_terms, linear_apart,
 };
-use crate::error::Result;
+use crate::error::{Result, try_filled};
 
 /// The two factors of a product.
 type Factors<'a, 'b, S> = (Matrix<'a, Cpu<S>>, Matrix<'b, Cpu<S>>);
@@ -209,7 +209,8 @@ fn inner_blocks<S: Scalar>(
     block: usize,
 ) -> Result<()> {
     let n_blocks = a.cols.div_ceil(block);
-    let mut parts = vec![S::zero(); n_blocks * out.len()];
+    let asked = format_args!("a product of {} elements in {n_blocks} parts", out.len());
+    let mut parts = try_filled("the parts of a product", S::zero(), n_blocks * out.len(), asked)?;
     let products = Rows { data: &mut parts[..], cols: out.len() };
     for_blocks(n_blocks, 1, products, &|i, _, part: Rows<'_, S>| {
         multiply(a.cols(i * block, block), b.rows(i * block, block), part.data, Write::Assign);

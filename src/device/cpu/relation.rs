@@ -22,7 +22,7 @@ use crate::device::{
     Cpu, Csr, Direction, Matrix, MatrixMut, Order, Relation, RelationEdges, RelationGroups, Scalar, Storage,
     Write,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_collect, try_filled};
 
 /// Rows of a tile: enough for the products of its groups to run at full speed, few enough to stay in cache.
 const MIN_TILE: usize = 128;
@@ -90,21 +90,22 @@ fn group_relations<S: Scalar>(
             limit: n_relations as u64,
         });
     }
-    let mut destination = vec![0u32; n_edge];
+    let (what, asked) = ("a block's edges by relation", format_args!("{n_edge} edges"));
+    let mut destination = try_filled(what, 0u32, n_edge, asked)?;
     for (t, ends) in a.indptr.windows(2).enumerate() {
         destination[ends[0] as usize..ends[1] as usize].fill(t as u32);
     }
     let relation = |e: u32| usize::from(edge_type[e as usize]);
-    let in_block: Vec<u32> = (0..n_edge as u32).collect();
-    let by_source = stable_sort(&in_block, a.n_cols, |e| a.indices[e as usize] as usize);
+    let in_block = try_collect(what, 0..n_edge as u32, asked)?;
+    let by_source = stable_sort(&in_block, a.n_cols, |e| a.indices[e as usize] as usize)?;
     let by_destination =
-        Grouping::new(stable_sort(&in_block, n_relations, relation), n_relations, relation, |e| {
+        Grouping::new(stable_sort(&in_block, n_relations, relation)?, n_relations, relation, |e| {
             destination[e as usize]
-        });
+        })?;
     let by_source =
-        Grouping::new(stable_sort(&by_source, n_relations, relation), n_relations, relation, |e| {
+        Grouping::new(stable_sort(&by_source, n_relations, relation)?, n_relations, relation, |e| {
             a.indices[e as usize]
-        });
+        })?;
     let mut factor = device.allocate::<S>(n_edge)?;
     for ends in by_destination.indptr.windows(2) {
         let edges = &by_destination.order[ends[0] as usize..ends[1] as usize];

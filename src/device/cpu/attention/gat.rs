@@ -11,6 +11,7 @@ use super::tile::{
 };
 use super::vectorized;
 use crate::device::{AttentionSpec, Cpu, Csr, GatGradients, GatSaved, Matrix, MatrixMut, Scalar};
+use crate::error::{Result, try_filled};
 
 /// The other ends of row `i`'s messages: the row's own vertex first, if it has a self-loop.
 #[inline(always)]
@@ -133,9 +134,10 @@ impl<T: Send> Split for FirstRows<'_, T> {
 
 /// What a destination contributes to each of its messages: `score_dst`, `max`, `ln sum` and `δ`, each `[heads]`, side
 /// by side because they are gathered together.
-fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> Vec<S> {
+fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> Result<Vec<S>> {
     let (n_dst, width) = (saved.out.rows, saved.out.cols);
-    let mut stats = vec![S::zero(); n_dst * 4 * heads];
+    let asked = format_args!("{n_dst} destinations and {heads} heads");
+    let mut stats = try_filled("attention's statistics", S::zero(), n_dst * 4 * heads, asked)?;
     for_rows(&mut stats, 4 * heads, |range, stats| {
         vectorized!(
             #[inline(always)]
@@ -157,7 +159,7 @@ fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> V
             },
         );
     });
-    stats
+    Ok(stats)
 }
 
 pub(super) fn backward<S: Scalar>(
@@ -165,10 +167,10 @@ pub(super) fn backward<S: Scalar>(
     spec: AttentionSpec<'_, Cpu<S>>,
     saved: GatSaved<'_, Cpu<S>>,
     gradients: GatGradients<'_, Cpu<S>>,
-) {
+) -> Result<()> {
     let (heads, width, n_dst) = (spec.heads, saved.z.cols, transpose.n_cols);
     let (dim, slope, dropout) = (width / heads, S::from_f64(spec.slope), Dropout::new(&spec));
-    let stats = destination_stats(heads, &saved);
+    let stats = destination_stats(heads, &saved)?;
     gradients.dscore_dst_own.fill(S::zero());
     let work = ByEdges { indptr: transpose.indptr, dim: 2 * width + 8 * heads };
     let out = (
@@ -247,6 +249,7 @@ pub(super) fn backward<S: Scalar>(
             );
         },
     );
+    Ok(())
 }
 
 /// A run of messages of one source.

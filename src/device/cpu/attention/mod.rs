@@ -183,8 +183,7 @@ fn gat_backward<S: Scalar>(
 ) -> Result<()> {
     check_csr(&transpose)?;
     check_gat_backward(&transpose, &spec, &saved, &gradients)?;
-    gat::backward(transpose, spec, saved, gradients);
-    Ok(())
+    gat::backward(transpose, spec, saved, gradients)
 }
 
 fn gatv2<S: Scalar>(

@@ -1,19 +1,26 @@
 //! Counting sorts of edges by relation and row.
 
+use crate::error::{Result, try_capacity, try_filled};
+
+const WHAT: &str = "a block's edges by relation";
+
 /// `items` by ascending key, ties in their order.
-pub(super) fn stable_sort(items: &[u32], n_keys: usize, key: impl Fn(u32) -> usize) -> Vec<u32> {
-    let mut next = vec![0u32; n_keys + 1];
+///
+/// Errors: there is no memory for another list of them.
+pub(super) fn stable_sort(items: &[u32], n_keys: usize, key: impl Fn(u32) -> usize) -> Result<Vec<u32>> {
+    let asked = format_args!("{} edges by {n_keys} keys", items.len());
+    let mut next = try_filled(WHAT, 0u32, n_keys + 1, asked)?;
     items.iter().for_each(|&item| next[key(item) + 1] += 1);
     for i in 0..n_keys {
         next[i + 1] += next[i];
     }
-    let mut sorted = vec![0; items.len()];
+    let mut sorted = try_filled(WHAT, 0, items.len(), asked)?;
     for &item in items {
         let slot = &mut next[key(item)];
         sorted[*slot as usize] = item;
         *slot += 1;
     }
-    sorted
+    Ok(sorted)
 }
 
 /// Edges in groups of the same relation and row.
@@ -32,15 +39,20 @@ pub(super) struct Grouping {
 
 impl Grouping {
     /// From edges sorted by (relation, row).
+    ///
+    /// Errors: there is no memory for them.
     pub fn new(
         order: Vec<u32>,
         n_relations: usize,
         relation: impl Fn(u32) -> usize,
         row_of: impl Fn(u32) -> u32,
-    ) -> Self {
-        let mut offsets = vec![0u32; n_relations + 1];
-        let (mut row, mut indptr) = (Vec::new(), Vec::new());
-        let mut group = vec![0u32; order.len()];
+    ) -> Result<Self> {
+        let n = order.len();
+        let asked = format_args!("{n} edges of {n_relations} relations");
+        let mut offsets = try_filled(WHAT, 0u32, n_relations + 1, asked)?;
+        // A group has at least one edge.
+        let (mut row, mut indptr) = (try_capacity(WHAT, n, asked)?, try_capacity(WHAT, n + 1, asked)?);
+        let mut group = try_filled(WHAT, 0u32, n, asked)?;
         let mut current = None;
         for (position, &e) in order.iter().enumerate() {
             let key = (relation(e), row_of(e));
@@ -56,6 +68,6 @@ impl Grouping {
         for r in 0..n_relations {
             offsets[r + 1] += offsets[r];
         }
-        Grouping { order, offsets, row, indptr, group }
+        Ok(Grouping { order, offsets, row, indptr, group })
     }
 }
