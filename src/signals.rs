@@ -23,8 +23,8 @@ pub fn explain_truncated_files() -> std::io::Result<()> {
     Ok(())
 }
 
-/// From now on a program that aborts ends with a message on stderr and exit status 1, instead of SIGABRT and its dump of
-/// memory.
+/// From now on a program that aborts ends with a message on stderr and exit status 1, instead of SIGABRT and its dump
+/// of memory.
 ///
 /// What is large, and what a file or an option gives the size of, is an [`Error`](crate::Error) if there is no memory
 /// for it. The many small things of a program and its libraries are not, and abort: where something large has taken
@@ -84,11 +84,11 @@ mod tests {
     /// Runs the test `name` once more as a child, which finds `value` in its environment, and must end with status 1
     /// and a message.
     fn ends_with(name: &str, value: &Path, message: &str) {
-        let child = Command::new(std::env::current_exe().unwrap())
+        let child = Command::new(std::env::current_exe().expect("the test's own program"))
             .args([&format!("signals::tests::{name}"), "--exact", "--nocapture"])
             .env(CHILD, value)
             .output()
-            .unwrap();
+            .expect("a child that runs");
         let stderr = String::from_utf8_lossy(&child.stderr);
         assert_eq!(child.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains(message), "{stderr}");
