@@ -46,7 +46,11 @@ pub fn run(target: &Target, options: &Options) -> ExitCode {
         (target.change)(&mut files, &mut random);
         let fresh = folder.join("round");
         let written = remove(&fresh).and_then(|()| std::fs::create_dir_all(&fresh)).and_then(|()| {
-            files.iter().try_for_each(|(name, bytes)| std::fs::write(fresh.join(name), bytes))
+            files.iter().try_for_each(|(name, bytes)| {
+                let path = fresh.join(name);
+                path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+                std::fs::write(path, bytes)
+            })
         });
         if let Err(error) = written {
             eprintln!("{}: {error}", fresh.display());

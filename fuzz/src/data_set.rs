@@ -237,7 +237,7 @@ fn use_array(folder: &Path) -> Result<End, String> {
     Ok(if first.is_some() { End::Loaded } else { End::Refused })
 }
 
-fn use_data_set(path: &Path, random: &mut Random) -> Result<End, String> {
+pub fn use_data_set(path: &Path, random: &mut Random) -> Result<End, String> {
     let set = match data::load(path) {
         Ok(set) => Arc::new(set),
         Err(error) => return refused(&error),

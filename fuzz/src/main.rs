@@ -6,6 +6,7 @@
 mod checkpoint;
 mod child;
 mod data_set;
+mod import;
 mod mutate;
 mod parent;
 #[path = "../../src/testing/random.rs"]
@@ -40,10 +41,20 @@ struct Target {
     load: fn(&Path, &[File], &mut Random) -> Result<End, String>,
 }
 
-/// To add a format, add a file like `data_set.rs` and a line here. Importers go here, too: their samples are a source's
-/// files, and loading is to import them to a folder and to load that.
-const TARGETS: &[Target] =
-    &[data_set::NPY, data_set::FOLDER, data_set::NPZ, checkpoint::DAMAGED, checkpoint::FORGED];
+/// To add a format, add a file like `data_set.rs` and a line here.
+const TARGETS: &[Target] = &[
+    data_set::NPY,
+    data_set::FOLDER,
+    data_set::NPZ,
+    checkpoint::DAMAGED,
+    checkpoint::FORGED,
+    import::EDGES,
+    import::MATRIX_MARKET,
+    import::NPZ_CSR,
+    import::EDGE_INDEX,
+    import::OGB,
+    import::GRAPHBOLT,
+];
 
 #[derive(Parser)]
 struct Arguments {
@@ -64,7 +75,7 @@ struct Options {
     /// Other seeds, other changes
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Only this kind: npy, folder, npz, damaged-checkpoint, forged-checkpoint [default: all]
+    /// Only this kind, by the name that a run of all prints [default: all]
     #[arg(long)]
     target: Option<String>,
     /// Keep the files of the last round in this folder

@@ -12,6 +12,9 @@ use crate::{Options, Target};
 /// an error.
 const MEMORY_KIB: u64 = 1 << 20;
 
+/// Blocks of 512 bytes that a file may take: files say how large they become when they are imported, too.
+const FILE_BLOCKS: u64 = 1 << 16;
+
 /// How long a round may take: a hundred times what it takes when others use the machine, too.
 const SECONDS: Duration = Duration::from_secs(60);
 
@@ -79,7 +82,12 @@ fn run_target(target: &Target, options: &Options) -> std::io::Result<Tally> {
 /// A child with limited memory, whose current folder is `folder`.
 fn start(options: &Options, folder: &Path) -> std::io::Result<Child> {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {MEMORY_KIB}; ulimit -c 0; exec \"$0\" \"$@\"")]);
+    command.args([
+        "-c",
+        &format!(
+            "ulimit -v {MEMORY_KIB}; ulimit -c 0; trap '' XFSZ; ulimit -f {FILE_BLOCKS}; exec \"$0\" \"$@\""
+        ),
+    ]);
     command.arg(std::env::current_exe()?);
     command.args(["--rounds", &options.rounds.to_string(), "--first", &options.first.to_string()]);
     command.args([
