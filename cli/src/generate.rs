@@ -59,16 +59,21 @@ pub(super) struct GenerateArgs {
 }
 
 pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
-    check_out(args)?;
+    let is_new = check_out(args)?;
     let graph = Rmat::graph500(args.scale, args.edge_factor, global.seed);
     let set = RmatData { graph, dim: args.dim, n_classes: args.classes };
     let bar = if global.quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
     let style = ProgressStyle::with_template("{msg} [{bar:20}] {elapsed}");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    set.write(&args.out, args.feature_dtype, args.memory << 20, &mut |what, part| {
+    let written = set.write(&args.out, args.feature_dtype, args.memory << 20, &mut |what, part| {
         bar.set_message(what.to_owned());
         bar.set_position((100.0 * part) as u64);
-    })?;
+    });
+    if written.is_err() && is_new {
+        // What is there is of no use, and in the way of a second try.
+        let _ = std::fs::remove_dir_all(&args.out);
+    }
+    written?;
     bar.finish_and_clear();
     // Trusted: just written.
     let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary()?;
@@ -80,15 +85,19 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `Ok` if nothing is lost when the data set is written.
-fn check_out(args: &GenerateArgs) -> Result<()> {
+/// `Ok` if nothing is lost when the data set is written: whether there is nothing yet.
+fn check_out(args: &GenerateArgs) -> Result<bool> {
     let out = &args.out;
     let is_empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
     if !out.exists() || (out.is_dir() && is_empty) {
-        return Ok(());
+        return Ok(true);
     }
     if !out.join("indptr.npy").is_file() {
         return Err(Error::format(out, "exists and is no data set: it is left as it is"));
     }
-    if args.overwrite { Ok(()) } else { Err(Error::format(out, "has a data set: --overwrite replaces it")) }
+    if args.overwrite {
+        Ok(false)
+    } else {
+        Err(Error::format(out, "has a data set: --overwrite replaces it"))
+    }
 }

@@ -90,7 +90,7 @@ const USAGE: u8 = 2;
 const BROKEN_PIPE: u8 = 141;
 
 /// What the library calls the settings that come from options.
-const SETTINGS: [&str; 37] = [
+const SETTINGS: [&str; 41] = [
     "attention_dropout",
     "bases",
     "batch_size",
@@ -104,6 +104,7 @@ const SETTINGS: [&str; 37] = [
     "device",
     "dropout",
     "edge_factor",
+    "edge_weights",
     "eval_every",
     "fanouts",
     "feature dtype",
@@ -115,11 +116,13 @@ const SETTINGS: [&str; 37] = [
     "lr",
     "lr_schedule",
     "machine",
+    "method",
     "metric",
     "mode",
     "miss rate",
     "n_layers",
     "n_pes",
+    "n_relations",
     "number of --hidden",
     "number of processing elements",
     "output_heads",
@@ -127,6 +130,7 @@ const SETTINGS: [&str; 37] = [
     "scale",
     "split",
     "weight_decay",
+    "weighted",
     "workers",
 ];
 

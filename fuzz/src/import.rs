@@ -187,7 +187,8 @@ fn ogb() -> Result<Vec<Vec<File>>> {
 }
 
 fn graphbolt() -> Result<Vec<Vec<File>>> {
-    let metadata = "dataset_name: tiny\ngraph:\n  nodes:\n    - num: 4\n  edges:\n    - format: csv\n      path: e.csv\n\
+    let metadata = "dataset_name: tiny\ngraph:\n  nodes:\n    - num: 4\n  edges:\n    - format: csv\n\
+                    \x20     path: e.csv\n\
                     feature_data:\n  - domain: node\n    name: feat\n    format: numpy\n    path: x.npy\n\
                     tasks:\n  - name: node_classification\n    num_classes: 2\n    train_set:\n      - data:\n\
                     \x20         - name: seeds\n            format: numpy\n            path: seeds.npy\n\

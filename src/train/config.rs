@@ -210,7 +210,7 @@ impl TrainConfig {
         }
         if dataset.graph.edge_weight().is_none() {
             let expected = "a weight for each edge, which a weighted model takes";
-            return Err(Error::invalid("edge_weight", "absent", expected));
+            return Err(Error::invalid("weighted", "set", expected));
         }
         if samples_by_weight(method) {
             let expected = "another sampler: where edges are drawn by weight, each one drawn counts the same";

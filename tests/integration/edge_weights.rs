@@ -368,7 +368,7 @@ fn what_has_no_meaning_is_an_error() {
         assert!(found.starts_with(&format!("weighted is set for {kind:?}")), "{found}");
     }
     let found = error(&repeated(0), config(ModelKind::Sage, true));
-    assert!(found.starts_with("edge_weight is absent"), "{found}");
+    assert!(found.starts_with("weighted is set"), "{found}");
     for (method, name) in [
         (Method::Neighbor { replace: false, weighted: true }, "weighted"),
         (Method::Neighbor { replace: true, weighted: true }, "weighted"),
@@ -430,7 +430,7 @@ fn a_checkpoint_keeps_the_setting() {
         let read = Trainer::to_predict(cpu(), dataset.clone(), folder.path(), |_| {}).unwrap();
         assert_eq!(read.predict(&[0, 5, 39]).unwrap(), scores);
         let error = Trainer::to_predict(cpu(), repeated(0), folder.path(), |_| {}).unwrap_err();
-        assert!(error.to_string().starts_with("edge_weight is absent"), "{error}");
+        assert!(error.to_string().starts_with("weighted is set"), "{error}");
         config.model.weighted = false;
         assert_ne!(run(&mut new(&config), 4), whole);
     }

@@ -114,7 +114,10 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("train --data nowhere"), 1, "built-in data set");
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
     fails(&run("train --device cuda:99"), 1, "no CUDA device");
-    fails(&run("train --sampler weighted"), 1, "weighted sampling");
+    fails(&run("train --sampler weighted"), 2, "weighted sampling");
+    fails(&run("train --model rgcn"), 2, "n_relations");
+    fails(&run("train --per-relation"), 2, "per_relation");
+    fails(&run("train --weighted"), 2, "weighted");
     fails(&run("train --class-weights 1,2"), 2, "class_weights");
     fails(&run("train --resume --checkpoint nothing"), 1, "nothing");
     for usage in [

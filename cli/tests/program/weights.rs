@@ -69,7 +69,7 @@ fn weighted_models_use_the_weights_of_edges() {
         ("--model rgat", 2, "--weighted is given with --model rgat"),
         ("--sampler weighted", 2, "draws by weight"),
         ("--sampler walk", 2, "--weighted is given with --sampler walk"),
-        ("", 1, "edge_weight is absent"),
+        ("", 2, "weighted is set"),
     ] {
         fails(&run(&format!("train --weighted {arguments}")), status, message);
     }
