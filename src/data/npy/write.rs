@@ -10,10 +10,7 @@ use crate::error::{Error, Result};
 ///
 /// Errors: the shape is not that of `data`, the dtype has another size than `T`, or the file cannot be written.
 pub fn write<T: bytemuck::Pod>(path: &Path, dtype: Dtype, shape: &[usize], data: &[T]) -> Result<()> {
-    if size_of::<T>() != dtype.bytes() {
-        let expected = format!("one of {} bytes per element", size_of::<T>());
-        return Err(Error::invalid("dtype", dtype.name(), expected));
-    }
+    check_size::<T>(dtype)?;
     if shape.iter().try_fold(1usize, |len, &n| len.checked_mul(n)) != Some(data.len()) {
         return Err(Error::invalid(
             "shape",
@@ -57,9 +54,9 @@ impl Writer {
 
     /// Appends elements; `T` must have the size of the dtype.
     ///
-    /// Errors: the file cannot be written.
+    /// Errors: `T` has another size, or the file cannot be written.
     pub fn write<T: bytemuck::Pod>(&mut self, data: &[T]) -> Result<()> {
-        debug_assert_eq!(size_of::<T>(), self.dtype.bytes());
+        check_size::<T>(self.dtype)?;
         self.n_written += data.len();
         self.file.write_all(bytemuck::cast_slice(data)).map_err(|e| Error::io(&self.path, e))
     }
@@ -100,4 +97,27 @@ fn header_bytes(dtype: Dtype, shape: &[usize], at_least: usize) -> Vec<u8> {
     bytes.extend((text.len() as u16).to_le_bytes());
     bytes.extend(text.as_bytes());
     bytes
+}
+
+/// `Ok` if elements of type `T` can be those of a dtype.
+fn check_size<T>(dtype: Dtype) -> Result<()> {
+    if size_of::<T>() == dtype.bytes() {
+        return Ok(());
+    }
+    let expected = format!("one of {} bytes per element", size_of::<T>());
+    Err(Error::invalid("dtype", dtype.name(), expected))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_writer_refuses_elements_of_another_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = Writer::create(&folder.path().join("a.npy"), Dtype::U32, None).unwrap();
+        writer.write(&[1u32]).unwrap();
+        assert!(writer.write(&[1u64]).unwrap_err().to_string().contains("8 bytes per element"));
+        writer.finish().unwrap();
+    }
 }
