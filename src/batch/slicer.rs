@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::prelude::*;
-
 use super::{BatchInput, OneHot};
 use crate::block::Block;
 use crate::cache::{AnyFeatureCache, Counts, Policy};
@@ -223,7 +221,7 @@ impl<S: Scalar> Slicer<S> {
     /// them) is read while it is in the processor's caches, and the rows themselves only if that is not finite.
     fn check_sliced(&self, out: &Tensor<Cpu<S>>, vertices: &[u32]) -> Result<()> {
         let features = &self.dataset.features;
-        if !features.are_unchecked() || all_finite(out.view()) {
+        if !features.are_unchecked() || S::all_finite(out.view()) {
             return Ok(());
         }
         features.check_rows(vertices)
@@ -259,22 +257,6 @@ impl<S: Scalar> Slicer<S> {
         let pattern = Pattern::from_valid(vertices.len(), x.dim(), indptr, indices)?;
         Ok(BatchInput::Sparse(SparseRows::new(pattern, values, names)?))
     }
-}
-
-/// Whether no value is NaN or infinite. Zero times anything else is not zero, so that a sum of products tells, without
-/// a branch for each.
-fn all_finite<S: Scalar>(values: &[S]) -> bool {
-    values.par_chunks(1 << 14).all(|chunk| {
-        let mut sums = [S::from_f64(0.0); 16];
-        let (groups, rest) = chunk.as_chunks::<16>();
-        for group in groups {
-            for (sum, &value) in sums.iter_mut().zip(group) {
-                *sum += value * S::from_f64(0.0);
-            }
-        }
-        let zero = |value: S| value * S::from_f64(0.0) == S::from_f64(0.0);
-        sums.iter().all(|&sum| zero(sum)) && rest.iter().all(|&value| zero(value))
-    })
 }
 
 #[cfg(test)]
@@ -324,21 +306,6 @@ mod tests {
                 same(DeviceSampling::new(&Cpu::new(), slicer, config, DataOnDevice::All).map(|_| ()));
                 same(dataset.features.row_normalize().map(|_| ()));
                 same(dataset.features.to_dtype(FeatureDtype::Bf16).map(|_| ()));
-            }
-        }
-    }
-
-    #[test]
-    fn finite_means_every_value_of_any_length() {
-        for len in [0usize, 1, 15, 16, 17, (1 << 14) + 5] {
-            let mut values = vec![f32::MAX; len];
-            assert!(all_finite(&values));
-            for at in [0, len / 2, len.wrapping_sub(1)].into_iter().filter(|&at| at < len) {
-                for bad in [f32::NAN, f32::NEG_INFINITY] {
-                    let good = std::mem::replace(&mut values[at], bad);
-                    assert!(!all_finite(&values), "{bad} at {at} of {len}");
-                    values[at] = good;
-                }
             }
         }
     }

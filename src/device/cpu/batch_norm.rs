@@ -53,6 +53,7 @@ fn sum_squared_deviation<S: Scalar>(
     check_vectors(x.cols, [("center", center.len()), ("out", out.len())])?;
     sum_over_rows(x.rows, x.cols, out, Write::Assign, |rows, sum| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for x in x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols) {
@@ -99,6 +100,7 @@ fn normalize<S: Scalar>(
     for_rows(out.data, cols, |rows, out| {
         let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (out, x) in out.chunks_exact_mut(cols).zip(x) {
@@ -137,6 +139,7 @@ fn normalize_backward_parameters<S: Scalar>(
         let rows = x.data[elements.clone()].chunks_exact(cols).zip(dout.data[elements].chunks_exact(cols));
         let (dgain, dbias) = sums.split_at_mut(cols);
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (x, dout) in rows {
@@ -182,6 +185,7 @@ fn normalize_backward<S: Scalar>(
         let elements = rows.start * cols..rows.end * cols;
         let rows = x.data[elements.clone()].chunks_exact(cols).zip(dout.data[elements].chunks_exact(cols));
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (dx, (x, dout)) in dx.chunks_exact_mut(cols).zip(rows) {

@@ -54,6 +54,7 @@ fn scale<S: Scalar>(_device: &Cpu<S>, alpha: f64, x: &[S], out: &mut [S], write:
     let alpha = S::from_f64(alpha);
     for_elements(out, |range, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| write_all(out, x[range].iter().map(|&x| alpha * x), write),
         );
@@ -66,6 +67,7 @@ fn multiply<S: Scalar>(_device: &Cpu<S>, x: &[S], y: &[S], out: &mut [S], write:
     check_length("out", out.len(), x.len())?;
     for_elements(out, |range, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| write_all(out, x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| x * y), write),
         );
@@ -86,6 +88,7 @@ fn divide<S: Scalar>(
     let alpha = S::from_f64(alpha);
     for_elements(out, |range, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let quotients = x[range.clone()].iter().zip(&y[range]).map(|(&x, &y)| alpha * x / y);
@@ -123,6 +126,7 @@ fn sum_rows<S: Scalar>(_device: &Cpu<S>, x: Matrix<'_, Cpu<S>>, out: &mut [S], w
     check_length("out", out.len(), x.cols)?;
     sum_over_rows(x.rows, x.cols, out, write, |rows, sum| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let rows = &x.data[rows.start * x.cols..rows.end * x.cols];
@@ -138,6 +142,7 @@ fn dot<S: Scalar>(_device: &Cpu<S>, x: &[S], y: Option<&[S]>, out: &mut [S]) -> 
     check_length("out", out.len(), 1)?;
     let sum = sum_chunks(x.len(), DOT_CHUNK, |range| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| match y {
                 Some(y) => lane_sum(&x[range.clone()], &y[range], |x, y| x.widen_f64() * y.widen_f64()),
@@ -163,6 +168,7 @@ fn scale_rows<S: Scalar>(
     let cols = x.cols;
     for_rows(out.data, cols, |rows, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let x = x.data[rows.start * cols..rows.end * cols].chunks_exact(cols);
@@ -195,6 +201,7 @@ fn copy_columns<S: Scalar>(
     for_rows(out.data, out.cols, |rows, part| {
         let x = x.data[rows.start * x.cols..rows.end * x.cols].chunks_exact(x.cols);
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (out, x) in part.chunks_exact_mut(out.cols).zip(x) {
@@ -248,6 +255,7 @@ fn dropout<S: Scalar>(
     let cols = x.cols;
     for_rows(out.data, cols, |range, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (i, out) in range.zip(out.chunks_exact_mut(cols)) {
@@ -333,6 +341,7 @@ pub(super) fn bias_activate_rows<S: Scalar>(
 fn map_rows<S: Scalar>(bias: Option<&[S]>, out: &mut [S], cols: usize, f: impl Fn(S) -> S + Sync) {
     for_rows(out, cols, |_, rows| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| match bias {
                 None => rows.iter_mut().for_each(|out| *out = f(*out)),
@@ -351,6 +360,7 @@ fn map_rows<S: Scalar>(bias: Option<&[S]>, out: &mut [S], cols: usize, f: impl F
 fn update<S: Scalar>(y: &[S], out: &mut [S], f: impl Fn(S, S) -> S + Sync) {
     for_elements(out, |range, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| out.iter_mut().zip(&y[range]).for_each(|(out, &y)| *out = f(y, *out)),
         );

@@ -198,6 +198,7 @@ fn scatter_add<S: Scalar>(x: Matrix<'_, Cpu<S>>, index: &[u32], out: MatrixMut<'
     for_blocks(out.rows, rows_per_task, rows, &|_, range, Rows { data: part, .. }| {
         let (first, n_rows) = (range.start, range.len());
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (&i, row) in index.iter().zip(x.data.chunks_exact(dim)) {
@@ -231,6 +232,7 @@ fn gather_rows<E: Element, S: Element>(
         let prefetch = Prefetch::for_copies();
         let mut converted = vec![S::zeroed(); if streams { dim } else { 0 }];
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let index = &index[rows];

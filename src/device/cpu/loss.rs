@@ -58,6 +58,7 @@ fn log_softmax_nll<S: Scalar>(
         (lse, loss),
         &|rows: Range<usize>, (lse, loss): (&mut [S], &mut [S])| {
             vectorized!(
+                S,
                 #[inline(always)]
                 |_| {
                     for (i, (lse, loss)) in rows.zip(lse.iter_mut().zip(loss)) {
@@ -94,6 +95,7 @@ fn log_softmax_nll_backward<S: Scalar>(
     let n_class = logits.cols;
     for_rows(dlogits.data, n_class, |rows, out| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (i, out) in rows.zip(out.chunks_exact_mut(n_class)) {
@@ -174,6 +176,7 @@ const EXP_COST: usize = 8;
 fn map_pairs<S: Scalar>(x: &[S], y: &[S], out: &mut [S], cost: usize, f: impl Fn(S, S) -> S + Sync) {
     for_parts(&Even(cost), 0..x.len(), out, &|range: Range<usize>, out: &mut [S]| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (out, (&x, &y)) in out.iter_mut().zip(x[range.clone()].iter().zip(&y[range])) {

@@ -4,6 +4,7 @@ mod attention;
 mod batch_norm;
 mod buffer;
 mod elementwise;
+mod finite;
 mod gather;
 mod gather_aggregate;
 mod gemm;
@@ -40,6 +41,7 @@ pub trait Kernels:
     attention::AttentionKernels<Self>
     + batch_norm::BatchNormKernels<Self>
     + elementwise::ElementwiseKernels<Self>
+    + finite::Finite
     + gather::GatherKernels<Self>
     + gemm::GemmKernels<Self>
     + gemm::Multiply

@@ -45,6 +45,7 @@ fn adam<S: Scalar>(
     let out = (first_moment, (second_moment, parameter));
     for_parts(&Even(4), 0..grad.len(), out, &|range: Range<usize>, (m, (v, parameter)): Parts<'_, S>| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| constants.update(&grad[range], m, v, parameter),
         );
@@ -92,6 +93,7 @@ fn sgd<S: Scalar>(
         &mut [S],
     )| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let gradient = |grad: S, parameter: S| grad + decay * parameter;
@@ -142,6 +144,7 @@ fn update_rows<S: Scalar>(
     if index.len() < 2 || grad.data.len() * 4 <= TASK_ELEMENTS || rayon::current_num_threads() == 1 {
         let (m, (v, parameter)) = out;
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (&row, grad) in index.iter().zip(grad.data.chunks_exact(dim)) {

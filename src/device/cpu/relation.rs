@@ -414,6 +414,7 @@ impl<S: Scalar> Cpu<S> {
             let groups = groups_of(to, r, range);
             let mut partial = Vec::new();
             vectorized!(
+                S,
                 #[inline(always)]
                 |vectors| {
                     for g in groups {

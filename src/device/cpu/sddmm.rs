@@ -50,6 +50,7 @@ fn sddmm_dot<S: Scalar>(
     let prefetch = Prefetch::for_products();
     for_parts(&work, 0..a.n_rows, out, &|range: Range<usize>, out: Edges<'_, S>| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let mut out = out.data.chunks_exact_mut(heads);

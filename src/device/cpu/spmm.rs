@@ -149,6 +149,7 @@ fn spmm_max<S: Scalar>(
                 return;
             }
             vectorized!(
+                S,
                 #[inline(always)]
                 |vectors| {
                     let rows = out.data.chunks_exact_mut(dim).zip(argmax.data.chunks_exact_mut(dim));
@@ -193,6 +194,7 @@ fn spmm_max_backward<S: Scalar>(
         let (indices, prefetch) = (a.indices, Prefetch::for_sums());
         let terms = MaxGradient { indices, edge, argmax, dout: dout.data, dim, prefetch };
         vectorized!(
+            S,
             #[inline(always)]
             |vectors| {
                 for (j, dx) in range.zip(dx.data.chunks_exact_mut(dim)) {
@@ -357,6 +359,7 @@ pub(super) fn each_row<S: Scalar>(
     }
     let mut partial = Vec::new();
     vectorized!(
+        S,
         #[inline(always)]
         |vectors| {
             for (i, row) in range.zip(out.data.chunks_exact_mut(out.cols)) {

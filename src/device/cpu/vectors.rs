@@ -81,8 +81,14 @@ impl Vectors {
 ///
 /// A macro, so that the compiled code belongs to the module that it is written in: a function of another crate, or of
 /// one module, would have the code of all kernels compiled one after the other (two thirds of the crate's build).
+///
+/// With a scalar type before the closure, the widest vectors are for those of 32 bits only: what computes in 64 bits are
+/// gradient checks, and a third kind of every kernel costs users more time to build than checks ever take.
 macro_rules! vectorized {
-    ($body:expr $(,)?) => {{
+    ($body:expr $(,)?) => {
+        vectorized!(f32, $body)
+    };
+    ($scalar:ty, $body:expr $(,)?) => {{
         use $crate::device::cpu::vectors::Vectors;
 
         #[cfg(target_arch = "x86_64")]
@@ -99,19 +105,19 @@ macro_rules! vectorized {
         }
 
         #[inline(always)]
-        fn dispatch<R>(body: impl FnOnce(Vectors) -> R) -> R {
+        fn dispatch<S, R>(body: impl FnOnce(Vectors) -> R) -> R {
             match Vectors::get() {
                 // SAFETY: `Vectors::widest` has found each of the features.
                 #[cfg(target_arch = "x86_64")]
-                Vectors::Avx2 => unsafe { avx2(body) },
-                // SAFETY: as above.
+                Vectors::Avx512 if const { size_of::<S>() <= 4 } => unsafe { avx512(body) },
+                // SAFETY: as above; it has found these too if it has found the wider ones.
                 #[cfg(target_arch = "x86_64")]
-                Vectors::Avx512 => unsafe { avx512(body) },
+                Vectors::Avx2 | Vectors::Avx512 => unsafe { avx2(body) },
                 _ => body(Vectors::Portable),
             }
         }
 
-        dispatch($body)
+        dispatch::<$scalar, _>($body)
     }};
 }
 pub(in crate::device::cpu) use vectorized;

@@ -89,6 +89,7 @@ pub(super) fn forward<S: Scalar>(
     for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, (out, (max, sum)): Out<'_, S>| {
         let (mut scratch, mut weights) = (Vec::new(), Vec::new());
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let stats = max.data.chunks_exact_mut(heads).zip(sum.data.chunks_exact_mut(heads));
@@ -140,6 +141,7 @@ fn destination_stats<S: Scalar>(heads: usize, saved: &GatSaved<'_, Cpu<S>>) -> R
     let mut stats = try_filled("attention's statistics", S::zero(), n_dst * 4 * heads, asked)?;
     for_rows(&mut stats, 4 * heads, |range, stats| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (t, stats) in range.zip(stats.chunks_exact_mut(4 * heads)) {
@@ -189,6 +191,7 @@ pub(super) fn backward<S: Scalar>(
             let mut scratch = Vec::new();
             let (mut alpha, mut weights, mut dots) = (Vec::new(), Vec::new(), Vec::new());
             vectorized!(
+                S,
                 #[inline(always)]
                 |_| {
                     let mut edges = edges.data;

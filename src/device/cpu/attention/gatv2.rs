@@ -33,6 +33,7 @@ pub(super) fn forward<S: Scalar>(
     for_parts(&work, 0..a.n_rows, rows, &|range: Range<usize>, (out, (max, sum)): Out<'_, S>| {
         let (mut scratch, mut weights) = (Vec::new(), Vec::new());
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let stats = max.data.chunks_exact_mut(heads).zip(sum.data.chunks_exact_mut(heads));
@@ -143,6 +144,7 @@ pub(super) fn backward_destinations<S: Scalar>(
                 (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             let mut total = vec![S::zero(); heads];
             vectorized!(
+                S,
                 #[inline(always)]
                 |_| {
                     let mut edges = edges.data.chunks_exact_mut(2 * heads);
@@ -267,6 +269,7 @@ pub(super) fn backward_sources<S: Scalar>(
     for_parts(&work, 0..transpose.n_rows, rows, &|range: Range<usize>, dz: Rows<'_, S>| {
         let (mut scratch, mut factors) = (Vec::new(), Vec::new());
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (row, s) in range.enumerate() {

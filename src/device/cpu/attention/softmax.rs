@@ -16,6 +16,7 @@ pub(super) fn edge_softmax<S: Scalar>(indptr: &[u32], heads: usize, x: &[S], out
         let mut x = &x[indptr[range.start] as usize * heads..][..out.data.len()];
         let mut stats = vec![S::zero(); 2 * heads];
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 if heads == 1 {
@@ -67,6 +68,7 @@ pub(super) fn edge_softmax_backward<S: Scalar>(
     for_parts(&work, 0..indptr.len() - 1, out, &|range: Range<usize>, out: Edges<'_, S>| {
         let mut total = vec![S::zero(); heads];
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 let mut rest = out.data;
@@ -95,6 +97,7 @@ pub(super) fn head_dot<S: Scalar>(x: Matrix<'_, Cpu<S>>, a: &[S], heads: usize, 
     let width = x.cols;
     for_parts(&Even(width + heads), 0..x.rows, rows, &|range: Range<usize>, out: Rows<'_, S>| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 out.data.fill(S::zero());
@@ -126,6 +129,7 @@ pub(super) fn head_dot_backward_input<S: Scalar>(
     let rows = Rows { data: dx.data, cols: width };
     for_parts(&Even(width), 0..dx.rows, rows, &|range: Range<usize>, dx: Rows<'_, S>| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for (i, dx) in range.zip(dx.data.chunks_exact_mut(width)) {
@@ -151,6 +155,7 @@ pub(super) fn head_dot_backward_vector<S: Scalar>(
     let (width, heads) = (x.cols, x.cols / dim);
     sum_over_rows(x.rows, width, da, Write::Assign, |rows, da| {
         vectorized!(
+            S,
             #[inline(always)]
             |_| {
                 for i in rows {
