@@ -82,8 +82,8 @@ impl Vectors {
 /// A macro, so that the compiled code belongs to the module that it is written in: a function of another crate, or of
 /// one module, would have the code of all kernels compiled one after the other (two thirds of the crate's build).
 ///
-/// With a scalar type before the closure, the widest vectors are for those of 32 bits only: what computes in 64 bits are
-/// gradient checks, and a third kind of every kernel costs users more time to build than checks ever take.
+/// With a scalar type before the closure, the widest vectors are for those of 32 bits only: what computes in 64 bits
+/// are gradient checks, and a third kind of every kernel costs users more time to build than checks ever take.
 macro_rules! vectorized {
     ($body:expr $(,)?) => {
         vectorized!(f32, $body)
