@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use super::independent::seeds_of;
 use super::{Batch, BatchInput, BatchSource, Exchange, OneHot, Preparation, Slicer};
+use crate::cache::Counts;
 use crate::comm::{Communicator, Stage};
-use crate::coop::{CooperativeSampler, ExchangePlan, Group, Peers};
+use crate::coop::{CooperativeBatch, CooperativeSampler, ExchangePlan, Group, Peers};
 use crate::device::{Cpu, Device, Scalar, Storage};
 use crate::error::{Error, Result};
 use crate::graph::{Partition, Shard};
@@ -62,9 +63,7 @@ impl<D: Device> Cooperative<D> {
         let sample_seconds = start.elapsed().as_secs_f64();
         let start = Instant::now();
         let cpu = self.slicer.cpu();
-        let (owned, loaded) = self.slicer.cached_rows(&sampled.input_vertices)?;
-        let preparing = Peers::new(cpu, self.preparing.clone());
-        let input = fetch(&preparing, &sampled.plans[0], owned, sampled.blocks[0].src())?;
+        let (input, loaded) = self.input(&sampled)?;
         let labels = self.slicer.labels(&sampled.seeds)?;
         let plans = sampled.plans.into_iter().map(Arc::new).collect();
         // Steps have a separate communicator, since workers prepare batches at the same time.
@@ -80,6 +79,26 @@ impl<D: Device> Cooperative<D> {
             sample_seconds,
             gather_seconds: start.elapsed().as_secs_f64(),
         })
+    }
+
+    /// The sources' rows, and how many were loaded.
+    fn input(&self, sampled: &CooperativeBatch<D::Scalar>) -> Result<(BatchInput<Cpu<D::Scalar>>, Counts)> {
+        let (vertices, plan, block) = (&sampled.input_vertices, &sampled.plans[0], &sampled.blocks[0]);
+        if let Some(bytes) = self.bytes_of_row().filter(|_| self.preparing.shares_memory()) {
+            // Each row is read straight from its owner's table, as one PE alone would read it.
+            let input = self.slicer.input(block)?;
+            self.preparing.count_read(Stage::Feature, plan.send_counts(), bytes);
+            return Ok((input, Counts { hits: 0, misses: vertices.len() as u64 }));
+        }
+        let (owned, loaded) = self.slicer.cached_rows(vertices)?;
+        let preparing = Peers::new(self.slicer.cpu(), self.preparing.clone());
+        Ok((fetch(&preparing, plan, owned, block.src())?, loaded))
+    }
+
+    /// Bytes of a feature row, if rows are dense and are not read through a cache.
+    fn bytes_of_row(&self) -> Option<usize> {
+        let dense = self.slicer.dataset().features.bytes_of_row();
+        dense.filter(|_| !self.slicer.has_cache())
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a PE calls: typed slices, checked lengths, statistics.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::comm::reduce::rank_range;
 use crate::comm::statistics::Traffic;
@@ -71,6 +71,79 @@ impl Communicator {
     fn as_count(&self, count: u64) -> Result<usize> {
         let limit = usize::MAX as u64;
         self.check(usize::try_from(count).map_err(|_| Error::TooLarge { what: "a count", count, limit }))
+    }
+
+    /// Whether PEs can read each other's memory, by [`window`](Communicator::window).
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.transport.shares_memory()
+    }
+
+    /// Calls `read` with the slices that each PE offers, by rank, and returns when all PEs have read. Counts as
+    /// `counts[q]` elements of `element_bytes` bytes sent to each other PE `q`. Collective; only for PEs that share
+    /// memory.
+    ///
+    /// Errors: those of communication.
+    pub(crate) fn window<R>(
+        &self,
+        stage: Stage,
+        (counts, element_bytes): (&[usize], usize),
+        own: &[&[u8]],
+        read: impl FnOnce(&[&[&[u8]]]) -> R,
+    ) -> Result<R> {
+        let traffic = Traffic::of_counts(self.others().map(|rank| counts[rank]), element_bytes);
+        let (mut read, mut result) = (Some(read), None);
+        self.collective(stage, traffic, |transport| {
+            transport.window(own, &mut |offered| result = read.take().map(|read| read(offered)))
+        })?;
+        result.ok_or_else(|| Error::Communication {
+            rank: self.rank(),
+            problem: "its transport offered nothing to read".to_owned(),
+        })
+    }
+
+    /// Counts `counts[q]` elements of `element_bytes` bytes as sent to each other PE `q`, which has read them itself.
+    pub(crate) fn count_read(&self, stage: Stage, counts: &[usize], element_bytes: usize) {
+        let traffic = Traffic::of_counts(self.others().map(|rank| counts[rank]), element_bytes);
+        self.locked_statistics().record(stage, traffic, Duration::ZERO);
+    }
+
+    /// [`all_to_all_v_new`](Communicator::all_to_all_v_new) where no PE knows how much it will receive. Returns what
+    /// this PE receives, and how much from each PE. Collective.
+    ///
+    /// Errors: `counts` does not have one element per PE or does not add up to the length of `send`; no memory for what
+    /// is received; and those of communication.
+    pub(crate) fn exchange_lists<T: Element>(
+        &self,
+        stage: Stage,
+        send: &[T],
+        counts: &[usize],
+    ) -> Result<(Vec<T>, Vec<usize>)> {
+        let n_pes = self.size();
+        self.check(check_exchange(n_pes, send.len(), counts, send.len(), counts))?;
+        if !self.shares_memory() {
+            let receive_counts = self.exchange_counts(stage, counts)?;
+            return Ok((self.all_to_all_v_new(stage, send, counts, &receive_counts)?, receive_counts));
+        }
+        let own = [bytemuck::cast_slice(send), bytemuck::cast_slice(counts)];
+        let rank = self.rank();
+        self.count_read(stage, &vec![1; n_pes], size_of::<u64>());
+        let received = self.window(stage, (counts, size_of::<T>()), &own, |offered| {
+            let lists: Vec<&[T]> = offered
+                .iter()
+                .map(|own| {
+                    let (sent, counts): (&[T], &[usize]) =
+                        (bytemuck::cast_slice(own[0]), bytemuck::cast_slice(own[1]));
+                    let start = counts[..rank].iter().sum::<usize>();
+                    &sent[start..start + counts[rank]]
+                })
+                .collect();
+            let mut all = Vec::new();
+            let n = lists.iter().map(|list| list.len()).sum();
+            all.try_reserve_exact(n).map_err(|_| too_large::<T>(n))?;
+            lists.iter().for_each(|list| all.extend_from_slice(list));
+            Ok((all, lists.iter().map(|list| list.len()).collect()))
+        })?;
+        self.check(received)
     }
 
     /// Sends to each PE `q` its `send_counts[q]` elements, which stand in `send` in rank order, and receives
@@ -257,10 +330,13 @@ impl Communicator {
 }
 
 fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
-    let too_large = |()| Error::TooLarge {
+    bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(|()| too_large::<T>(len))
+}
+
+fn too_large<T>(len: usize) -> Error {
+    Error::TooLarge {
         what: "what is received",
         count: len as u64,
         limit: (isize::MAX as usize / size_of::<T>().max(1)) as u64,
-    };
-    bytemuck::allocation::try_zeroed_slice_box(len).map(Vec::from).map_err(too_large)
+    }
 }

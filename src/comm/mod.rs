@@ -131,6 +131,21 @@ pub trait Transport: Debug + Send + Sync {
     /// Errors: [`Error::Communication`] if a PE has failed or called something else.
     fn barrier(&self) -> Result<()>;
 
+    /// Whether PEs can read each other's memory, by [`window`](Transport::window). The same on all of them.
+    fn shares_memory(&self) -> bool {
+        false
+    }
+
+    /// Calls `read` with the slices that each PE offers, in rank order, and returns when all PEs have read. Only for
+    /// PEs that share memory.
+    ///
+    /// Errors: the PEs share no memory; [`Error::Communication`] if a PE has failed or called something else.
+    fn window(&self, own: &[&[u8]], read: &mut dyn FnMut(&[&[&[u8]]])) -> Result<()> {
+        let _ = (own, read);
+        let expected = "processing elements that share memory";
+        Err(Error::invalid("window", "called", expected))
+    }
+
     /// Makes all PEs' collectives fail from now on, those of duplicates too, with `problem` as the reason; or ends all
     /// PEs' processes with status 1 and a message.
     fn abort(&self, problem: &str);

@@ -68,6 +68,8 @@ pub(super) enum Slices {
         send_bytes: *const [usize],
         receive_bytes: *const [usize],
     },
+    /// What others may read.
+    Window(*const [&'static [u8]]),
     /// The elements of a reduction or broadcast: as many as the call says.
     Values(*mut u8),
 }
@@ -313,6 +315,15 @@ impl Inside<'_> {
             let start = send_bytes[..to].iter().sum();
             std::slice::from_raw_parts(send.add(start), send_bytes[to])
         }
+    }
+
+    /// What PE `rank` lets others read.
+    pub(super) fn window(&self, rank: usize) -> &[&[u8]] {
+        let Slices::Window(slices) = self.meeting.offers[rank].slices else {
+            unreachable!("all PEs have called window")
+        };
+        // SAFETY: shared borrows, live as in `sent`; the result's lifetime is that of this meeting.
+        unsafe { &*slices }
     }
 
     /// Where PE `rank`'s values are.

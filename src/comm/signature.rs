@@ -14,13 +14,15 @@ pub(super) enum Kind {
     Broadcast,
     Barrier,
     Duplicate,
+    /// Only threads call it.
+    Window,
     /// No more collectives follow. Threads notice this without a call.
     Leave,
 }
 
 #[cfg(feature = "mpi")]
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 10] = [
         Kind::AllToAll,
         Kind::SumF32,
         Kind::SumF64,
@@ -29,6 +31,7 @@ impl Kind {
         Kind::Broadcast,
         Kind::Barrier,
         Kind::Duplicate,
+        Kind::Window,
         Kind::Leave,
     ];
 }
@@ -83,6 +86,7 @@ impl fmt::Display for Call {
             Kind::Broadcast => write!(f, "called broadcast of {len} bytes from {root}"),
             Kind::Barrier => write!(f, "called barrier"),
             Kind::Duplicate => write!(f, "called duplicate"),
+            Kind::Window => write!(f, "called window"),
             Kind::Leave => write!(f, "returned"),
         }
     }

@@ -173,6 +173,21 @@ impl Transport for ThreadTransport {
         self.meet(Kind::Barrier).map(drop)
     }
 
+    fn shares_memory(&self) -> bool {
+        true
+    }
+
+    fn window(&self, own: &[&[u8]], read: &mut dyn FnMut(&[&[&[u8]]])) -> Result<()> {
+        let _turn = self.turn()?;
+        let slices = Slices::Window(std::ptr::from_ref(own) as *const [&'static [u8]]);
+        // SAFETY: the slices outlive `inside`, and are shared borrows.
+        let inside =
+            unsafe { self.group.enter(self.rank, Offer { call: Call::new(Kind::Window), slices }, 1)? };
+        let offered: Vec<&[&[u8]]> = (0..self.size()).map(|rank| inside.window(rank)).collect();
+        read(&offered);
+        Ok(())
+    }
+
     fn abort(&self, problem: &str) {
         self.group.job().fail(self.rank, problem);
     }
@@ -216,6 +231,9 @@ fn transports(n_pes: usize) -> Result<(Arc<Job>, Vec<Arc<ThreadTransport>>)> {
 
 /// Runs `body` on `n_pes` threads, one per PE, and returns their results in rank order.
 ///
+/// Each PE has a thread pool of its own, of an equal part of the current one's threads, one at least: PEs compute side
+/// by side, and none waits for another's kernels.
+///
 /// If `body` fails or panics on a PE, or returns while others wait for it, the others' collectives fail. After `body`
 /// has returned, clones of its communicator, in its result or in other threads, are of no use.
 ///
@@ -239,6 +257,7 @@ pub(super) fn run_over<T: Send>(
 ) -> Result<Vec<T>> {
     let (job, transports) = transports(n_pes)?;
     let (job, body) = (&*job, &body);
+    let n_threads = (rayon::current_num_threads() / n_pes).max(1);
     let results: Vec<Result<T>> = std::thread::scope(|scope| {
         let spawned: Vec<_> = transports
             .into_iter()
@@ -246,7 +265,7 @@ pub(super) fn run_over<T: Send>(
                 let rank = transport.rank;
                 let builder = std::thread::Builder::new().name(format!("pe-{rank}"));
                 builder
-                    .spawn_scoped(scope, move || run_one(job, transport, body))
+                    .spawn_scoped(scope, move || on_own_pool(n_threads, job, transport, body))
                     .map_err(|e| job.fail(rank, format!("its thread did not start: {e}")))
             })
             .collect();
@@ -263,6 +282,21 @@ pub(super) fn run_over<T: Send>(
         return Err(first.unwrap_or_else(|| Error::Communication { rank: *rank, problem: problem.clone() }));
     }
     results.into_iter().collect()
+}
+
+fn on_own_pool<T: Send>(
+    n_threads: usize,
+    job: &Job,
+    transport: Arc<ThreadTransport>,
+    body: &(impl Fn(Arc<ThreadTransport>) -> Result<T> + Sync),
+) -> Result<T> {
+    let rank = transport.rank;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(n_threads)
+        .thread_name(move |_| format!("pe-{rank}"))
+        .build()
+        .map_err(|e| job.fail(rank, format!("its threads did not start: {e}")))?;
+    pool.install(|| run_one(job, transport, body))
 }
 
 fn run_one<T>(
@@ -287,5 +321,7 @@ fn run_one<T>(
     result
 }
 
+#[cfg(test)]
+pub(crate) mod packed;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::comm::{Communicator, Stage, Sum};
+use crate::device::cpu::{RemoteRow, RemoteRows};
 use crate::device::{Cpu, Device, Dtype, Element, Matrix, Scalar, Storage};
 use crate::error::{Error, Result, check_length};
 use crate::tape::{BackwardStep, Op, RowPeers, Tape, Var};
@@ -57,6 +58,11 @@ impl<D: Device> Peers<D> {
         let (send_counts, receive_counts) = (scalars(counts), scalars(receive_counts));
         self.communicator.all_to_all_v(stage, sent, &send_counts, &mut received, &receive_counts)?;
         Tensor::from_buffer(device.adopt(received)?, n_rows, cols)
+    }
+
+    /// `x` as the others can read it, if PEs can read each other's memory and `x` is in it.
+    fn readable<'a>(&self, x: &'a Tensor<D>) -> Option<&'a [D::Scalar]> {
+        D::as_host(x.view()).filter(|_| self.communicator.shares_memory())
     }
 
     /// Adds up `x` over all PEs, in rank order: the same bits everywhere. Collective.
@@ -200,6 +206,11 @@ impl<D: Device> ExchangePlan<D> {
         })
     }
 
+    /// How many rows each PE needs of this one.
+    pub(crate) fn send_counts(&self) -> &[usize] {
+        &self.send_counts
+    }
+
     /// Number of rows that this PE owns.
     pub fn n_owned(&self) -> usize {
         self.n_owned
@@ -220,6 +231,9 @@ impl<D: Device> ExchangePlan<D> {
     /// Errors: `owned` does not have `n_owned` rows, and those of communication and of the device.
     pub fn fetch(&self, device: &D, peers: &Peers<D>, stage: Stage, owned: &Tensor<D>) -> Result<Tensor<D>> {
         check_length("owned rows", owned.rows(), self.n_owned)?;
+        if let Some(table) = peers.readable(owned) {
+            return self.read_owned(device, peers, stage, table, owned.cols());
+        }
         let sent = gather(device, owned, &self.send_rows)?;
         let received = peers.exchange(device, stage, &sent, &self.send_counts, &self.receive_counts)?;
         // Free its memory, so that the result can use it.
@@ -239,6 +253,9 @@ impl<D: Device> ExchangePlan<D> {
         needed: &Tensor<D>,
     ) -> Result<Tensor<D>> {
         check_length("needed rows", needed.rows(), self.n_needed())?;
+        if let Some(table) = peers.readable(needed) {
+            return self.read_needed(device, peers, stage, table, needed.cols());
+        }
         let sent = gather(device, needed, &self.order)?;
         let received = peers.exchange(device, stage, &sent, &self.receive_counts, &self.send_counts)?;
         drop(sent);
@@ -246,6 +263,105 @@ impl<D: Device> ExchangePlan<D> {
         device.scatter_add(received.matrix(), D::view(&self.send_rows), sum.make_mut(device)?)?;
         Ok(sum)
     }
+}
+
+/// For PEs that share memory: each reads the rows where they are, instead of packing, sending and unpacking them.
+impl<D: Device> ExchangePlan<D> {
+    /// [`fetch`](ExchangePlan::fetch) from the owners' tables.
+    fn read_owned(
+        &self,
+        device: &D,
+        peers: &Peers<D>,
+        stage: Stage,
+        table: &[D::Scalar],
+        cols: usize,
+    ) -> Result<Tensor<D>> {
+        let (order, send_rows) = (host::<D, _>(&self.order)?, host::<D, _>(&self.send_rows)?);
+        let mut out = peers.host().allocate::<D::Scalar>(order.len() * cols)?;
+        let own = [bytemuck::cast_slice(table), bytemuck::cast_slice(send_rows), self.send_counts_bytes()];
+        let traffic = (&self.send_counts[..], cols * size_of::<D::Scalar>());
+        let communicator = peers.communicator();
+        communicator.window(stage, traffic, &own, |offered| {
+            let mut rows = vec![RemoteRow::default(); order.len()];
+            let mut order = order.iter();
+            for (owner, theirs) in offered.iter().enumerate() {
+                for (&row, &needed) in part_for(theirs, communicator.rank()).iter().zip(order.by_ref()) {
+                    rows[needed as usize] = RemoteRow { table: owner as u32, row };
+                }
+            }
+            D::Scalar::gather_remote(&tables(offered), &rows, cols, &mut out);
+        })?;
+        Tensor::from_buffer(device.adopt(out)?, self.n_needed(), cols)
+    }
+
+    /// [`give_back`](ExchangePlan::give_back) from the tables of those that needed rows.
+    fn read_needed(
+        &self,
+        device: &D,
+        peers: &Peers<D>,
+        stage: Stage,
+        table: &[D::Scalar],
+        cols: usize,
+    ) -> Result<Tensor<D>> {
+        let (order, send_rows) = (host::<D, _>(&self.order)?, host::<D, _>(&self.send_rows)?);
+        let mut out = peers.host().allocate::<D::Scalar>(self.n_owned * cols)?;
+        let own = [bytemuck::cast_slice(table), bytemuck::cast_slice(order), self.receive_counts_bytes()];
+        let traffic = (&self.receive_counts[..], cols * size_of::<D::Scalar>());
+        let communicator = peers.communicator();
+        communicator.window(stage, traffic, &own, |offered| {
+            let (indptr, mut next) = self.uses(send_rows);
+            let mut rows = vec![RemoteRow::default(); send_rows.len()];
+            let mut send_rows = send_rows.iter();
+            for (user, theirs) in offered.iter().enumerate() {
+                for (&row, &owned) in part_for(theirs, communicator.rank()).iter().zip(send_rows.by_ref()) {
+                    let next = &mut next[owned as usize];
+                    rows[*next as usize] = RemoteRow { table: user as u32, row };
+                    *next += 1;
+                }
+            }
+            D::Scalar::sum_remote(&tables(offered), &indptr, &rows, cols, &mut out);
+        })?;
+        Tensor::from_buffer(device.adopt(out)?, self.n_owned, cols)
+    }
+
+    /// `[n_owned + 1]`: by how many PEs rows before each owned row are needed; and the same again without the last.
+    fn uses(&self, send_rows: &[u32]) -> (Vec<u32>, Vec<u32>) {
+        let mut indptr = vec![0u32; self.n_owned + 1];
+        for &row in send_rows {
+            indptr[row as usize + 1] += 1;
+        }
+        for row in 0..self.n_owned {
+            indptr[row + 1] += indptr[row];
+        }
+        let next = indptr[..self.n_owned].to_vec();
+        (indptr, next)
+    }
+
+    fn send_counts_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.send_counts)
+    }
+
+    fn receive_counts_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.receive_counts)
+    }
+}
+
+/// A plan's array, where rows are in host memory.
+fn host<D: Device, T: Element>(array: &D::Buffer<T>) -> Result<&[T]> {
+    D::as_host(D::view(array)).ok_or_else(|| Error::invalid("plan", "on a device", "one in host memory"))
+}
+
+/// The tables that PEs offer.
+fn tables<'a, S: Scalar>(offered: &[&'a [&'a [u8]]]) -> Vec<&'a [S]> {
+    offered.iter().map(|theirs| bytemuck::cast_slice(theirs[0])).collect()
+}
+
+/// Of the rows that a PE offers, by PE: those for PE `rank`.
+fn part_for<'a>(offered: &[&'a [u8]], rank: usize) -> &'a [u32] {
+    let (rows, counts): (&[u32], &[usize]) =
+        (bytemuck::cast_slice(offered[1]), bytemuck::cast_slice(offered[2]));
+    let start = counts[..rank].iter().sum::<usize>();
+    &rows[start..start + counts[rank]]
 }
 
 fn gather<D: Device>(device: &D, x: &Tensor<D>, index: &D::Buffer<u32>) -> Result<Tensor<D>> {

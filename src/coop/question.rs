@@ -17,28 +17,30 @@ pub(super) struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// Tells the owners of `vertices` how many values to expect. Collective.
+    /// Sends `vertices` to their owners. Returns those that this PE receives too, in order of the PEs that sent them.
+    /// Collective.
     ///
     /// Errors: those of communication.
-    pub(super) fn new(
+    pub(super) fn ask(
         communicator: &'a Communicator,
         partition: &Partition,
         vertices: &[u32],
-    ) -> Result<Self> {
+    ) -> Result<(Self, Vec<u32>)> {
         let mut counts = vec![0; partition.n_pes()];
         for &vertex in vertices {
             counts[partition.owner(vertex)] += 1;
         }
         let mut next: Vec<usize> =
             counts.iter().scan(0, |sum, &n| Some(std::mem::replace(sum, *sum + n))).collect();
-        let mut order = vec![0; vertices.len()];
+        let (mut order, mut sorted) = (vec![0; vertices.len()], vec![0; vertices.len()]);
         for (position, &vertex) in vertices.iter().enumerate() {
             let next = &mut next[partition.owner(vertex)];
             order[*next] = position as u32;
+            sorted[*next] = vertex;
             *next += 1;
         }
-        let asked_counts = communicator.exchange_counts(Stage::Sample, &counts)?;
-        Ok(Question { communicator, order, counts, asked_counts })
+        let (asked, asked_counts) = communicator.exchange_lists(Stage::Sample, &sorted, &counts)?;
+        Ok((Question { communicator, order, counts, asked_counts }, asked))
     }
 
     /// Sends each vertex's entry of `values` to its owner. Returns the values that this PE receives, in order of the

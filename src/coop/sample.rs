@@ -2,7 +2,7 @@
 //! owners of the sources which vertices the next layer needs (Cooperative Minibatching §3, algorithm 1).
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::plan::ExchangePlan;
 use super::question::Question;
@@ -39,6 +39,8 @@ pub struct CooperativeSampler<S: Scalar> {
     communicator: Communicator,
     config: SamplerConfig,
     needs_degrees: bool,
+    /// Positions of held vertices, kept from batch to batch: all [`ABSENT`] between two.
+    positions: Mutex<Vec<Vec<u32>>>,
 }
 
 impl<S: Scalar> CooperativeSampler<S> {
@@ -63,7 +65,14 @@ impl<S: Scalar> CooperativeSampler<S> {
             let found = format!("that of PE {} of {}", held[0], held[1]);
             return Err(Error::invalid("shard", found, format!("that of PE {} of {}", own[0], own[1])));
         }
-        Ok(CooperativeSampler { cpu, shard, communicator, config, needs_degrees })
+        Ok(CooperativeSampler {
+            cpu,
+            shard,
+            communicator,
+            config,
+            needs_degrees,
+            positions: Mutex::default(),
+        })
     }
 
     /// This PE's part of the graph.
@@ -86,20 +95,20 @@ impl<S: Scalar> CooperativeSampler<S> {
                 limit: n_vertices as u64,
             });
         }
-        let mut position_of = RowOf::new(&self.shard);
-        let mut owned = Vec::new();
-        let seed_plan = self.plan(seeds, &mut owned, &mut position_of)?;
-        let n_seeds = owned.len();
+        let mut owned = Owned::new(self);
+        let seed_plan = self.plan(seeds, &mut owned)?;
+        let n_seeds = owned.vertices.len();
         let variates = self.config.variates(batch);
         let n_layers = self.config.fanouts.0.len();
         let (mut blocks, mut plans) = (Vec::with_capacity(n_layers), Vec::with_capacity(n_layers));
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
             let SamplerConfig { method, per_relation, edge_ids, edge_weights, .. } = self.config;
             let spec = SampleSpec { method, fanout, per_relation, edge_ids, edge_weights };
-            let block = Block::from_valid(self.sample_layer(&owned, &spec, &variates, layer as u32)?)?;
-            let plan = self.plan(block.src(), &mut owned, &mut position_of)?;
+            let block =
+                Block::from_valid(self.sample_layer(&owned.vertices, &spec, &variates, layer as u32)?)?;
+            let plan = self.plan(block.src(), &mut owned)?;
             blocks.push(Arc::new(if self.needs_degrees {
-                self.add_degrees(block, &plan, &owned)?
+                self.add_degrees(block, &plan, &owned.vertices)?
             } else {
                 block
             }));
@@ -107,8 +116,10 @@ impl<S: Scalar> CooperativeSampler<S> {
         }
         blocks.reverse();
         plans.reverse();
-        let seeds = owned[..n_seeds].to_vec();
-        Ok(CooperativeBatch { seeds, blocks, plans, seed_plan, input_vertices: owned })
+        let input_vertices = std::mem::take(&mut owned.vertices);
+        owned.forget(&input_vertices);
+        let seeds = input_vertices[..n_seeds].to_vec();
+        Ok(CooperativeBatch { seeds, blocks, plans, seed_plan, input_vertices })
     }
 
     fn sample_layer(
@@ -129,17 +140,11 @@ impl<S: Scalar> CooperativeSampler<S> {
     }
 
     /// Plans to get the rows of `sources` from their owners; each owner appends to its `owned` those that are new.
-    fn plan(
-        &self,
-        sources: &[u32],
-        owned: &mut Vec<u32>,
-        position_of: &mut RowOf,
-    ) -> Result<ExchangePlan<Cpu<S>>> {
-        let question = Question::new(&self.communicator, self.shard.partition(), sources)?;
-        let asked = question.send(sources)?;
-        let send_rows: Vec<u32> = asked.iter().map(|&vertex| position_of.position(vertex, owned)).collect();
+    fn plan(&self, sources: &[u32], owned: &mut Owned<'_, S>) -> Result<ExchangePlan<Cpu<S>>> {
+        let (question, asked) = Question::ask(&self.communicator, self.shard.partition(), sources)?;
+        let send_rows = owned.positions_of(&asked)?;
         let Question { order, counts, asked_counts, .. } = question;
-        ExchangePlan::new(&self.cpu, owned.len(), &send_rows, asked_counts, &order, counts)
+        ExchangePlan::new(&self.cpu, owned.vertices.len(), &send_rows, asked_counts, &order, counts)
     }
 
     fn add_degrees(
@@ -173,24 +178,57 @@ impl<S: Scalar> CooperativeSampler<S> {
     }
 }
 
-/// Positions of a minibatch's owned vertices in their list.
-struct RowOf<'a> {
-    shard: &'a Shard,
-    position: HashMap<u32, u32>,
+/// No position.
+const ABSENT: u32 = u32::MAX;
+
+/// The vertices of a minibatch that this PE owns, and where each stands in their list.
+struct Owned<'a, S: Scalar> {
+    sampler: &'a CooperativeSampler<S>,
+    vertices: Vec<u32>,
+    /// By row of the shard. Lookups in hash maps took longer than sampling.
+    position: Vec<u32>,
 }
 
-impl<'a> RowOf<'a> {
-    fn new(shard: &'a Shard) -> Self {
-        RowOf { shard, position: HashMap::new() }
+impl<'a, S: Scalar> Owned<'a, S> {
+    fn new(sampler: &'a CooperativeSampler<S>) -> Self {
+        let kept = sampler.positions.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let position = kept.unwrap_or_else(|| vec![ABSENT; sampler.shard.vertices().len()]);
+        Owned { sampler, vertices: Vec::new(), position }
     }
 
-    /// The position of `vertex`, which this PE owns, in `list`. Appends it if it is new.
-    fn position(&mut self, vertex: u32, list: &mut Vec<u32>) -> u32 {
-        debug_assert!(self.shard.row_of(vertex).is_some());
-        *self.position.entry(vertex).or_insert_with(|| {
-            list.push(vertex);
-            list.len() as u32 - 1
-        })
+    /// The positions of `asked` in the list, to which those that are new are appended.
+    ///
+    /// Errors: another PE owns one of them.
+    fn positions_of(&mut self, asked: &[u32]) -> Result<Vec<u32>> {
+        let Owned { sampler, vertices, position } = self;
+        // Reads that do not wait for each other first, and what depends on them in a loop of its own.
+        let rows: Vec<u32> = asked
+            .iter()
+            .map(|&vertex| sampler.shard.row_of(vertex).map_or(ABSENT, |row| row as u32))
+            .collect();
+        if let Some(place) = rows.iter().position(|&row| row == ABSENT) {
+            let vertex = asked[place];
+            let problem = format!("it was asked for vertex {vertex}, which another processing element owns");
+            return Err(Error::Communication { rank: sampler.shard.pe(), problem });
+        }
+        let position_of = |(&row, &vertex): (&u32, &u32)| {
+            let position = &mut position[row as usize];
+            if *position == ABSENT {
+                *position = vertices.len() as u32;
+                vertices.push(vertex);
+            }
+            *position
+        };
+        Ok(rows.iter().zip(asked).map(position_of).collect())
+    }
+
+    /// Makes the positions ready for the next batch.
+    fn forget(mut self, vertices: &[u32]) {
+        for row in vertices.iter().filter_map(|&vertex| self.sampler.shard.row_of(vertex)) {
+            self.position[row] = ABSENT;
+        }
+        let kept = &self.sampler.positions;
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push(self.position);
     }
 }
 
@@ -202,8 +240,7 @@ struct LaborExchange<'a> {
 
 impl LaborPeers for LaborExchange<'_> {
     fn combine(&mut self, ids: &[u32], largest: &mut [f64]) -> Result<u64> {
-        let question = Question::new(self.communicator, self.partition, ids)?;
-        let asked = question.send(ids)?;
+        let (question, asked) = Question::ask(self.communicator, self.partition, ids)?;
         let mut theirs = question.send(largest)?;
         let mut maximum = HashMap::with_capacity(asked.len());
         for (&vertex, &value) in asked.iter().zip(&theirs) {

@@ -51,8 +51,8 @@ impl Walks {
                 counters.push(counter);
             }
             let at: Vec<u32> = walkers.iter().map(|&(_, _, at)| at).collect();
-            let question = Question::new(communicator, shard.partition(), &at)?;
-            let (asked, counters) = (question.send(&at)?, question.send(&counters)?);
+            let (question, asked) = Question::ask(communicator, shard.partition(), &at)?;
+            let counters = question.send(&counters)?;
             let way_on = |(&vertex, &counter)| {
                 let neighbors = edges.sources(vertex)?;
                 Ok(match neighbors.len() as u64 {

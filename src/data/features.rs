@@ -406,6 +406,12 @@ impl Features {
         dispatch!(self, d => d.dim(), none => 0, s => s.dim())
     }
 
+    /// Bytes of a row as it is stored; `None` if rows differ, as sparse ones do, or there are none.
+    pub(crate) fn bytes_of_row(&self) -> Option<usize> {
+        let is_dense = !matches!(self, Features::Sparse(_) | Features::None);
+        self.dtype().filter(|_| is_dense).map(|dtype| dtype.bytes() * self.dim())
+    }
+
     /// Whether there are no features.
     pub fn is_none(&self) -> bool {
         matches!(self, Features::None)

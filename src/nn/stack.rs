@@ -134,7 +134,13 @@ impl<D: Device> Stack<D> {
         head.forward(&Pass { tape, parameters: &self.parameters }, rows, stages)
     }
 
-    /// The dropout before a layer.
+    /// `Ok` if `x` has the shape that a layer takes for `block`.
+    fn check_input(&self, tape: &Tape<D>, layer: usize, block: &Block<D>, x: &Input<D>) -> Result<()> {
+        let Some(&width) = self.widths.get(layer) else { return Ok(()) };
+        check_same_shape("forward", "input", x.shape(tape), "required", x.required_shape(block, width))
+    }
+
+    /// The dropout before a layer; row `i` of `x` is source `i` of `block`.
     fn drop_out(
         &self,
         tape: &Tape<D>,
@@ -142,9 +148,6 @@ impl<D: Device> Stack<D> {
         block: &Arc<Block<D>>,
         x: &Input<D>,
     ) -> Result<Input<D>> {
-        if let Some(&width) = self.widths.get(layer) {
-            check_same_shape("forward", "input", x.shape(tape), "required", x.required_shape(block, width))?;
-        }
         match (layer, self.between.dropout) {
             (0, _) => x.dropout(tape, self.between.input_dropout, block),
             (_, None) => Ok(x.clone()),
@@ -196,11 +199,19 @@ impl<D: Device> Model<D> for Stack<D> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Err(Error::invalid("blocks", "empty", "one for each layer"));
         };
-        let mut x = self.drop_out(tape, 0, first, &self.embed(tape, &Input::new(tape, &batch.input))?)?;
+        let embedded = self.embed(tape, &Input::new(tape, &batch.input))?;
+        self.check_input(tape, 0, first, &embedded)?;
+        let mut x = self.drop_out(tape, 0, first, &embedded)?;
         let mut stages = vec![x.clone()];
         for (i, block) in blocks.iter().enumerate() {
-            if let (true, Input::Dense(rows)) = (i > 0, &x) {
-                x = self.drop_out(tape, i, block, &Input::Dense(batch.sources(tape, i, *rows)?))?;
+            if i > 0 {
+                // Before the exchange, so that elements are dropped once, by their row's owner: sources are numbered by
+                // vertex, and the rows here are those of the last block's destinations.
+                x = self.drop_out(tape, i, &blocks[i - 1], &x)?;
+                if let Input::Dense(rows) = &x {
+                    x = Input::Dense(batch.sources(tape, i, *rows)?);
+                }
+                self.check_input(tape, i, block, &x)?;
             }
             x = Input::Dense(self.layer(tape, i, block, &x)?);
             stages.push(x.clone());
@@ -225,6 +236,7 @@ impl<D: Device> LayerByLayer<D> for Stack<D> {
         x: &Input<D>,
     ) -> Result<Var> {
         let embedded = if layer == 0 { self.embed(tape, x)? } else { x.clone() };
+        self.check_input(tape, layer, block, &embedded)?;
         self.layer(tape, layer, block, &self.drop_out(tape, layer, block, &embedded)?)
     }
 

@@ -75,6 +75,56 @@ fn what_holds_over_every_transport() {
     }
 }
 
+/// A window has what each PE offers, whole; lists go where their counts say, with or without one.
+#[test]
+fn windows_and_lists() {
+    let body = |communicator: Communicator| {
+        let (rank, n_pes) = (communicator.rank(), communicator.size());
+        let counts: Vec<usize> = (0..n_pes).map(|to| (rank + 2 * to) % 3).collect();
+        let send: Vec<u64> =
+            counts.iter().enumerate().flat_map(|(to, &n)| vec![(10 * rank + to) as u64; n]).collect();
+        let lists = communicator.exchange_lists(Stage::Sample, &send, &counts)?;
+        let expected: Vec<usize> = (0..n_pes).map(|from| (from + 2 * rank) % 3).collect();
+        let values: Vec<u64> =
+            expected.iter().enumerate().flat_map(|(from, &n)| vec![(10 * from + rank) as u64; n]).collect();
+        assert_eq!(lists, (values, expected));
+        assert!(communicator.exchange_lists(Stage::Sample, &send, &counts[1..]).is_err());
+        Ok(communicator.statistics())
+    };
+    for n_pes in [1, 2, 5] {
+        let read = watched(move || run(n_pes, body)).unwrap();
+        assert_eq!(
+            read.iter().map(|of| (of.total().messages, of.total().bytes)).collect::<Vec<_>>(),
+            watched(move || super::packed::run_packed(n_pes, body))
+                .unwrap()
+                .iter()
+                .map(|of| (of.total().messages, of.total().bytes))
+                .collect::<Vec<_>>()
+        );
+        watched(move || {
+            run(n_pes, |communicator| {
+                let rank = communicator.rank() as u8;
+                let own: [&[u8]; 2] = [&vec![rank; 3 + rank as usize], &[rank, 7]];
+                let counts = vec![1; communicator.size()];
+                communicator.window(Stage::Other, (&counts, 1), &own, |offered| {
+                    assert_eq!(offered.len(), communicator.size());
+                    for (rank, slices) in offered.iter().enumerate() {
+                        assert_eq!(slices[0], vec![rank as u8; 3 + rank]);
+                        assert_eq!(slices[1], [rank as u8, 7]);
+                    }
+                })
+            })
+        })
+        .unwrap();
+    }
+    let (errors, error) = outcomes(2, |communicator| match communicator.rank() {
+        0 => communicator.window(Stage::Other, (&[0, 0], 1), &[&[1u8][..]], |_| ()),
+        _ => communicator.barrier(),
+    });
+    assert_names(&error.to_string(), 1, "window");
+    errors.iter().for_each(|error| assert_names(error, 1, "window"));
+}
+
 #[test]
 fn duplicates_serve_two_threads() {
     watched(|| run(4, |communicator| body::duplicates_of_two_threads(&communicator))).unwrap();

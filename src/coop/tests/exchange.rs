@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::comm::{Stage, threads};
+use crate::comm::threads::packed::run_packed;
+use crate::comm::{Communicator, Stage, threads};
 use crate::coop::{ExchangePlan, Peers, exchange};
 use crate::device::Cpu;
 use crate::tape::Tape;
@@ -45,7 +46,7 @@ proptest! {
 
     #[test]
     fn rows_arrive_where_they_are_needed_and_gradients_go_back((sizes, wants, cols) in problems()) {
-        let results = threads::run(sizes.len(), |communicator| {
+        let body = |communicator: Communicator| {
             let (cpu, rank) = (Cpu::<f64>::new(), communicator.rank());
             let peers = Peers::new(&cpu, communicator);
             let plan = std::sync::Arc::new(plan(&cpu, rank, &sizes, &wants));
@@ -72,8 +73,10 @@ proptest! {
             }
             let listed = plan.fetch_lists(peers.communicator(), Stage::Other, (&indptr, &lists))?;
             Ok((needed, gradient, named, listed))
-        })
-        .unwrap();
+        };
+        // By reading each other's memory, and by packing and sending.
+        let results = threads::run(sizes.len(), body).unwrap();
+        prop_assert_eq!(&results, &run_packed(sizes.len(), body).unwrap());
         for (rank, (needed, gradient, named, (indptr, lists))) in results.iter().enumerate() {
             let expected: Vec<f64> = wants[rank]
                 .iter()

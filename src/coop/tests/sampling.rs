@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::block::Block;
-use crate::comm::Stage;
-use crate::comm::threads;
+use crate::comm::threads::packed::run_packed;
+use crate::comm::{Communicator, Stage, threads};
 use crate::coop::{CooperativeBatch, CooperativeSampler};
 use crate::device::{Cpu, LaborIterations, Method, Sample};
 use crate::graph::{Graph, Partition, PartitionMethod, Rmat, Shard};
@@ -81,7 +81,7 @@ fn cooperate(
     batch: u64,
 ) -> Vec<CooperativeBatch<f64>> {
     let partition = Arc::new(partition);
-    threads::run(partition.n_pes(), |communicator| {
+    let body = |communicator: Communicator| {
         let shard = Arc::new(Shard::new(graph, &partition, communicator.rank())?);
         let (rank, peers) = (communicator.rank(), communicator.clone());
         let seeds = seeds_given_to(seeds, rank, partition.n_pes());
@@ -92,8 +92,16 @@ fn cooperate(
         assert_eq!(known, sampled.seeds);
         assert_eq!(sampled.seed_plan.fetch_values(&peers, Stage::Other, &known)?, seeds);
         Ok(sampled)
-    })
-    .unwrap()
+    };
+    let sampled = threads::run(partition.n_pes(), body).unwrap();
+    // PEs that read each other's memory have what those have that send.
+    for (read, sent) in sampled.iter().zip(run_packed(partition.n_pes(), body).unwrap()) {
+        assert_eq!((&read.seeds, &read.input_vertices), (&sent.seeds, &sent.input_vertices));
+        for (read, sent) in read.blocks.iter().zip(&sent.blocks) {
+            assert_eq!((read.src(), edges(read)), (sent.src(), edges(sent)));
+        }
+    }
+    sampled
 }
 
 /// The PEs' blocks hold each vertex and each edge of the block that one PE samples, once; rows that one PE sends are

@@ -14,6 +14,7 @@ mod optimizer;
 mod parallel;
 mod prefetch;
 mod relation;
+mod remote_rows;
 mod sample;
 mod sddmm;
 mod spmm;
@@ -34,6 +35,7 @@ pub(in crate::device) use buffer::PageLock;
 pub use buffer::{CpuBuffer, MemoryStatistics};
 pub(in crate::device) use gather::Gathered;
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
+pub use remote_rows::{RemoteRow, RemoteRows};
 pub(crate) use sample::{LaborPeers, fixed_point_probability};
 
 /// What the CPU's kernels need of a scalar. Nothing outside this crate can implement it.
@@ -48,6 +50,7 @@ pub trait Kernels:
     + loss::LossKernels<Self>
     + optimizer::OptimizerKernels<Self>
     + relation::RelationKernels<Self>
+    + RemoteRows
     + sddmm::SddmmKernels<Self>
     + spmm::SpmmKernels<Self>
     + structure::StructureKernels<Self>
