@@ -16,11 +16,11 @@ pub enum Dependence {
     /// Each draw changes once in a window of κ steps, at a step of its own that is uniform over the window. At every
     /// step all draws are exactly uniform and independent of each other, and all but about 1/κ of them are those of the
     /// step before. A draw costs one word more, and every sampler can do it.
+    #[default]
     Renew,
     /// Each draw moves a little at every step, along a rotation of two normal variates (Cooperative Minibatching, 2025,
     /// section 3.2). Neighbour sampling then reads all in-edges of a vertex, and methods that do not decide by variates
     /// of edges or vertices cannot do it.
-    #[default]
     Rotate,
 }
 

@@ -27,7 +27,7 @@ pub struct SamplerConfig {
     /// How many consecutive minibatches depend on each other.
     pub kappa: Kappa,
     /// How they do.
-    #[serde(default)]
+    #[serde(default = "rotation")]
     pub dependence: Dependence,
     /// The seed of all draws.
     pub seed: u64,
@@ -54,6 +54,11 @@ impl Default for SamplerConfig {
             edge_weights: false,
         }
     }
+}
+
+/// What checkpoints from before there was a choice have.
+fn rotation() -> Dependence {
+    Dependence::Rotate
 }
 
 impl SamplerConfig {

@@ -61,7 +61,11 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("study work --data small --batch-sizes 61"), 2, "batch_size is 61");
     fails(&run("study work --data small --plot a.gif"), 2, ".svg or .png");
     fails(&run("study work --data small --samplers sideways"), 2, "--samplers");
-    fails(&run("study kappa --data small --samplers walk --kappas 4 --batch-size 8"), 2, "dependence");
+    fails(
+        &run("study kappa --data small --samplers walk --kappas 4 --batch-size 8 --dependence rotate"),
+        2,
+        "dependence",
+    );
     fails(&run("study kappa --data small --kappas 0"), 2, "--kappas");
     fails(&run("study modes --data small --pes 0"), 2, "--pes");
     fails(&run("study modes --data small --hidden 3,4,5"), 2, "--hidden");

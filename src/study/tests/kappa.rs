@@ -9,7 +9,7 @@ use crate::data::{Dataset, SbmData};
 use crate::device::{Cpu, Method, Sample};
 use crate::graph::{Graph, Rmat, Sbm};
 use crate::rng::{Dependence, Kappa};
-use crate::sample::{Batches, Fanouts, Sampler};
+use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
 use crate::study::{KappaConfig, kappa};
 use crate::testing::{chi_square_deviation, mean_deviation};
 
@@ -110,7 +110,7 @@ fn a_minibatch_is_distributed_as_with_kappa_1() {
     let graph = Arc::new(Graph::from_edges(43, &edges).unwrap());
     let cpu = Cpu::<f32>::new();
     let loaded = cpu.load_graph(&graph).unwrap();
-    let draw = |method: Method, kappa: Kappa| {
+    let draw = |method: Method, kappa: Kappa, dependence: Dependence| {
         let middle = match kappa {
             Kappa::Steps(steps) => steps.get() / 2,
             Kappa::Infinite => 77,
@@ -118,7 +118,8 @@ fn a_minibatch_is_distributed_as_with_kappa_1() {
         let mut counts: Vec<Vec<u64>> = degrees.iter().map(|&degree| vec![0; degree as usize]).collect();
         let mut sampled = vec![Vec::new(); degrees.len()];
         for seed in 0..DRAWS {
-            let sampler = Sampler::new(sampler(method, &Fanouts(vec![FANOUT]), kappa, seed)).unwrap();
+            let config = sampler(method, &Fanouts(vec![FANOUT]), kappa, seed);
+            let sampler = Sampler::new(SamplerConfig { dependence, ..config }).unwrap();
             let batch = sampler.sample(&cpu, &loaded, &[0, 1, 2], middle).unwrap();
             let (block, src) = (batch.blocks[0].csr(), batch.blocks[0].src());
             for vertex in 0..degrees.len() {
@@ -130,8 +131,11 @@ fn a_minibatch_is_distributed_as_with_kappa_1() {
         (counts, sampled)
     };
     for method in [Method::NEIGHBOR, Method::LABOR_0] {
-        for kappa in [steps(1), steps(4), steps(16), steps(64), steps(256), Kappa::Infinite] {
-            let (counts, sampled) = draw(method, kappa);
+        let kappas = [steps(1), steps(4), steps(16), steps(64), steps(256), Kappa::Infinite];
+        let renewed = kappas.map(|kappa| (kappa, Dependence::Renew));
+        let rotated = [4, 64].map(|kappa| (steps(kappa), Dependence::Rotate));
+        for (kappa, dependence) in renewed.into_iter().chain(rotated) {
+            let (counts, sampled) = draw(method, kappa, dependence);
             for (counts, sampled) in counts.iter().zip(&sampled) {
                 let deviation = chi_square_deviation(counts, &vec![1.0; counts.len()]);
                 assert!(deviation < 6.0, "{method:?}, kappa {kappa}: {deviation} of {counts:?}");
