@@ -1,6 +1,6 @@
 //! Makes a data set of named arrays, in a folder or an archive.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use half::bf16;
 use serde::{Deserialize, Serialize};
@@ -68,17 +68,57 @@ fn tell_of_unknown(names: &[String]) {
 struct Arrays<'a, S> {
     source: &'a mut S,
     notes: Vec<String>,
+    /// The arrays found so far, with the files that they are in.
+    found: Vec<(String, PathBuf)>,
 }
+
+/// What arrays are called in errors of [`Graph`], [`Features`] and [`Dataset`], and in files, if the names differ.
+const NAMES_IN_FILES: [(&str, &[&str]); 8] = [
+    ("edge sources", &["edges"]),
+    ("edge destinations", &["edges"]),
+    ("feature indices", &["feat_indices", "x_indices"]),
+    ("feature indptr", &["feat_indptr", "x_indptr"]),
+    ("feature values", &["feat_data", "x_data"]),
+    ("features", &["feat", "x", "feat_indptr", "x_indptr"]),
+    ("labels", &["labels", "y"]),
+    ("vertex_type", &["vertex_type", "node_type"]),
+];
 
 impl<S: Source> Arrays<'_, S> {
     /// Reads an array that may have several names: the first that exists.
     fn find(&mut self, names: &[&str]) -> Result<Option<NpyArray>> {
         for name in names {
             if let Some(array) = self.source.array(name)? {
+                self.found.push(((*name).to_owned(), array.path().to_owned()));
                 return Ok(Some(array));
             }
         }
         Ok(None)
+    }
+
+    /// An error of what the arrays are made into, with the file of the array that it is about; or with the source's
+    /// path, if that cannot be told.
+    fn with_file(&self, error: Error) -> Error {
+        let array = match &error {
+            Error::IndexOutOfRange { array, .. }
+            | Error::NotMonotone { array, .. }
+            | Error::WrongLength { array, .. }
+            | Error::NotFinite { array, .. } => array,
+            Error::ShapeMismatch { left_name, .. } => left_name,
+            Error::InvalidArgument { argument, .. } => argument,
+            Error::TooLarge { what, .. } => what,
+            // They have a path, or are not about what is in a file.
+            _ => return error,
+        };
+        let array = &array.trim_end_matches("[0]");
+        let renamed = NAMES_IN_FILES.iter().find(|(name, _)| name == array);
+        let names = renamed.map_or(std::slice::from_ref(array), |(_, names)| names);
+        let of_name = |name: &&str| self.found.iter().find(|(found, _)| found == name);
+        match names.iter().find_map(of_name) {
+            Some((name, path)) if array.starts_with(name.as_str()) => Error::format(path, error),
+            Some((name, path)) => Error::format(path, format!("array {name}: {error}")),
+            None => Error::format(self.source.path(), error),
+        }
     }
 
     fn require(&mut self, names: &[&str], why: &str) -> Result<NpyArray> {
@@ -120,7 +160,12 @@ pub(super) fn assemble(
     options: &LoadOptions,
 ) -> Result<(Dataset, Vec<String>)> {
     tell_of_unknown(&source.names());
-    let arrays = &mut Arrays { source, notes: Vec::new() };
+    let mut arrays = Arrays { source, notes: Vec::new(), found: Vec::new() };
+    let dataset = dataset(&mut arrays, meta, options).map_err(|error| arrays.with_file(error))?;
+    Ok((dataset, arrays.notes))
+}
+
+fn dataset<S: Source>(arrays: &mut Arrays<'_, S>, meta: Meta, options: &LoadOptions) -> Result<Dataset> {
     let labels = match arrays.vector(&["labels", "y"], &[Dtype::I32])? {
         Some(array) => Some((array.labels()?, array)),
         None => None,
@@ -150,7 +195,7 @@ pub(super) fn assemble(
     let mut dataset = Dataset::new(name, graph, features, labels, n_classes, split)?;
     (dataset.splits, dataset.vertex_type) = (splits, vertex_type);
     dataset.validate()?;
-    Ok((dataset, std::mem::take(&mut arrays.notes)))
+    Ok(dataset)
 }
 
 /// A number of a file as one of memory; what is too large for it is too large for all that follows.

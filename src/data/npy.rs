@@ -184,6 +184,11 @@ impl NpyArray {
         &self.name
     }
 
+    /// The file that the array is in.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The number of elements in each dimension.
     pub(super) fn shape(&self) -> &[usize] {
         &self.header.shape
