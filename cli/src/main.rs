@@ -18,6 +18,7 @@ mod number;
 mod output;
 mod plot;
 mod progress;
+mod settings;
 mod signals;
 mod study;
 mod table;
@@ -89,51 +90,6 @@ const USAGE: u8 = 2;
 /// The exit status of a program that nobody reads any more: what a shell gives one that SIGPIPE ended.
 const BROKEN_PIPE: u8 = 141;
 
-/// What the library calls the settings that come from options.
-const SETTINGS: [&str; 41] = [
-    "attention_dropout",
-    "bases",
-    "batch_size",
-    "blocks",
-    "cache",
-    "cache policy",
-    "class_weights",
-    "clip_norm",
-    "data_on_device",
-    "dependence",
-    "device",
-    "dropout",
-    "edge_factor",
-    "edge_weights",
-    "eval_every",
-    "fanouts",
-    "feature dtype",
-    "heads",
-    "hidden",
-    "input_dropout",
-    "kappa",
-    "layers",
-    "lr",
-    "lr_schedule",
-    "machine",
-    "method",
-    "metric",
-    "mode",
-    "miss rate",
-    "n_layers",
-    "n_pes",
-    "n_relations",
-    "number of --hidden",
-    "number of processing elements",
-    "output_heads",
-    "per_relation",
-    "scale",
-    "split",
-    "weight_decay",
-    "weighted",
-    "workers",
-];
-
 fn main() -> ExitCode {
     let mut command = Cli::command();
     command.build();
@@ -148,14 +104,15 @@ fn main() -> ExitCode {
     if let Err(error) = explain_truncated_files().and_then(|()| explain_aborts()) {
         log::debug!("no handlers of SIGBUS and SIGABRT: {error}");
     }
-    let status = run(&cli, &given).unwrap_or_else(|error| match &error {
+    let status = run(&cli, &given).unwrap_or_else(|error| match error {
         // The reader of the output has read enough, as in `cohop train | head`: quietly, but not as a success.
         Error::Io { source, path } if source.kind() == ErrorKind::BrokenPipe && path == Path::new(STDOUT) => {
             ExitCode::from(BROKEN_PIPE)
         }
         error => {
-            output::message(format_args!("cohop: {error}"));
-            if is_usage(error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+            let status = if settings::is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE };
+            output::message(format_args!("cohop: {}", settings::as_options(error, &given)));
+            status
         }
     });
     if status == ExitCode::SUCCESS && output::lost_messages() { ExitCode::FAILURE } else { status }
@@ -172,12 +129,6 @@ fn show(text: &clap::Error) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Whether an error is about what was asked for, not about what was found.
-fn is_usage(error: &Error) -> bool {
-    let Error::InvalidArgument { argument, .. } = error else { return false };
-    argument.starts_with("--") || SETTINGS.contains(argument)
 }
 
 fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {

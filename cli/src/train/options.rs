@@ -136,14 +136,24 @@ pub(crate) struct OptimizationArgs {
     /// How the learning rate changes: constant; step:EVERY:FACTOR, times FACTOR after each EVERY epochs; cosine, down
     /// to 0 at the last epoch; or plateau:PATIENCE:FACTOR, times FACTOR when the validation loss has not fallen in
     /// PATIENCE evaluated epochs
-    #[arg(long, default_value_t = LrSchedule::Constant, value_name = "SCHEDULE")]
+    #[arg(
+        long,
+        default_value_t = LrSchedule::Constant,
+        value_name = "SCHEDULE",
+        value_parser = number::setting::<LrSchedule>
+    )]
     pub lr_schedule: LrSchedule,
     /// Scale gradients whose norm, over all parameters, is larger than this down to it
     #[arg(long, value_name = "X", value_parser = number::positive, allow_negative_numbers = true)]
     pub clip_norm: Option<f64>,
     /// How much each class counts in the training loss: balanced, against its frequency among the training vertices, or
     /// one number for each class [default: all the same]
-    #[arg(long, value_name = "balanced|W,W,...", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "balanced|W,W,...",
+        allow_hyphen_values = true,
+        value_parser = number::setting::<ClassWeights>
+    )]
     pub class_weights: Option<ClassWeights>,
     /// Weight decay, added to the gradient (L2), with adamw apart from it [default: 0; gcn, and gat, gatv2 on full
     /// neighbourhoods: 5e-4]
@@ -280,6 +290,9 @@ impl TrainArgs {
         let (optimization, sampling) = (&self.optimization, &self.sampling);
         let refuse =
             |option: &'static str, value: &str, expected: &str| Err(Error::invalid(option, value, expected));
+        if sampling.on_device.is_some() && self.parallel.mode == Mode::Cooperative {
+            return refuse("--on-device", "given", "none with --mode cooperative");
+        }
         if optimization.momentum.is_some() && optimization.optimizer != OptimizerName::Sgd {
             return refuse("--momentum", "given", "none without --optimizer sgd");
         }
