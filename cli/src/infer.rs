@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::data::DataArgs;
+use super::data::{Again, DataArgs};
 use super::device::on_device;
 use super::given::Given;
 use super::{Global, number, output};
@@ -106,7 +106,7 @@ fn run_on<D: Device<Scalar = f32>>(
         Some(path) => Some(NpyArray::open(path, "vertices").and_then(|array| array.ids())?),
         None => None,
     };
-    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data)?);
+    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
     let n_classes = info.config.model.n_classes;
     if dataset.n_classes > n_classes {
         let (there, here) = (dataset.n_classes, n_classes);

@@ -29,7 +29,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use log::LevelFilter;
+use log::{Level, LevelFilter};
 
 use cohop::signals::{explain_aborts, explain_truncated_files};
 use cohop::{Error, Result};
@@ -178,13 +178,21 @@ impl log::Log for Messages {
     }
 
     fn log(&self, message: &log::Record<'_>) {
-        if self.enabled(message.metadata()) {
-            output::message(format_args!(
-                "{}: {}: {}",
-                message.level().as_str().to_lowercase(),
-                message.target(),
-                message.args()
-            ));
+        if !self.enabled(message.metadata()) {
+            return;
+        }
+        let level = match message.level() {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        };
+        // Where in the program a message comes from tells those something who ask for many.
+        if log::max_level() >= LevelFilter::Debug {
+            output::message(format_args!("{level}: {}: {}", message.target(), message.args()));
+        } else {
+            output::message(format_args!("{level}: {}", message.args()));
         }
     }
 

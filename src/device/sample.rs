@@ -324,7 +324,7 @@ fn check_per_relation(has_edge_types: bool, method: Method) -> Result<()> {
         Method::Walk { .. } => "random walks",
     };
     let expected = "neighbour sampling without replacement or weights, or full neighbourhoods";
-    Err(Error::invalid("method", format!("{found}, with a fanout for each relation"), expected))
+    Err(Error::invalid("method", format!("{found} with a fanout per relation"), expected))
 }
 
 /// `Ok` if a block can have this many edges.

@@ -118,7 +118,12 @@ fn arrays_that_no_data_set_has_are_told_of() {
     std::fs::copy(set.join("train_idx.npy"), set.join("foo.npy")).unwrap();
     let stderr = String::from_utf8(run("info --data set").stderr).unwrap();
     assert!(stderr.contains("train_ids is not used") && stderr.contains("train_idx is meant?"), "{stderr}");
-    assert!(stderr.contains("foo is not used: no data set has one of this name\n"), "{stderr}");
+    assert!(
+        stderr.contains("warning: array foo is not used: no data set has one of this name\n"),
+        "{stderr}"
+    );
+    let stderr = String::from_utf8(run("info --data set -v").stderr).unwrap();
+    assert!(stderr.contains("warning: cohop::data::assemble: array foo is not used"), "{stderr}");
 }
 
 #[test]
