@@ -35,6 +35,7 @@ use cohop::signals::{explain_aborts, explain_truncated_files};
 use cohop::{Error, Result};
 use given::Given;
 use output::STDOUT;
+use signals::Signals;
 
 /// Cooperative multi-hop: minibatch training of graph neural networks.
 #[derive(Debug, Parser)]
@@ -137,6 +138,10 @@ fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
         .num_threads(cli.global.threads.unwrap_or(0))
         .build_global()
         .map_err(|e| Error::Worker { worker: "the thread pool".to_owned(), problem: e.to_string() })?;
+    // The others leave something unfinished if they are ended at once.
+    if let Command::Info(_) | Command::Bench(_) | Command::Study(_) | Command::Gradcheck(_) = &cli.command {
+        Signals::end_at_once()?;
+    }
     match &cli.command {
         Command::Train(args) => train::run(&cli.global, args, given),
         Command::Infer(args) => infer::run(&cli.global, args, given),

@@ -57,6 +57,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn begin(global: &'a Global, args: &'a TrainArgs, given: &Given) -> Result<Self> {
+        let signals = Signals::end_at_once()?;
         if args.output.resume.is_none() {
             // Before a folder is made.
             self::parallel(args)?;
@@ -101,7 +102,7 @@ impl<'a> Run<'a> {
                 args.data.load_again(given, info, args.output.other_data, Again::Train)?
             }
         };
-        let signals = Signals::listen()?;
+        signals.hold_on();
         let dataset = Arc::new(dataset);
         Ok(Run { global, args, resumed, parallel, pes, dataset, notes, signals, _lock: lock })
     }

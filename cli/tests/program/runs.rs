@@ -303,3 +303,42 @@ fn signals_end_a_run_in_order_and_two_runs_do_not_share_a_folder() {
         }
     }
 }
+
+/// The first signal ends what leaves nothing unfinished at once, and `generate` when it has cleaned up.
+#[test]
+#[cfg(unix)]
+fn signals_end_every_command_with_their_status_and_leave_nothing() {
+    use std::time::{Duration, Instant};
+
+    let folder = tempfile::tempdir().unwrap();
+    json_lines(&cohop(folder.path(), "train --epochs 1 --hidden 4 --checkpoint run --json"));
+    // Each takes minutes.
+    for (signal, status, arguments) in [
+        ("INT", 130, "generate --out set --scale 24 --dim 0 --memory 64"),
+        ("TERM", 143, "generate --out set --scale 24 --dim 0 --memory 64"),
+        ("INT", 130, "study work --batches 1000000"),
+        (
+            "TERM",
+            143,
+            "infer --checkpoint run --eval sampled --fanouts 10000,10000 --batch-size 1 --out o.npy",
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cohop"));
+        command.args(arguments.split_whitespace()).current_dir(folder.path());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while arguments.starts_with("generate") && !folder.path().join("set").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{arguments}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {output:?}");
+        assert!(!folder.path().join("set").exists() && !folder.path().join("o.npy").exists(), "{arguments}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let told = "cohop: interrupted; nothing of the data set is left\n";
+        assert_eq!(stderr.as_ref() == told, arguments.starts_with("generate"), "{stderr}");
+    }
+}
