@@ -1,5 +1,6 @@
 //! `cohop train`
 
+mod config;
 mod log;
 mod names;
 mod options;
