@@ -41,8 +41,8 @@ type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 /// An iterator over `work(0), work(1), …, work(n - 1)`, computed ahead by workers (threads, or jobs of a pool).
 ///
 /// Items come in order for any number of workers, and at most `depth` are ready or in progress. After an error (a panic
-/// of `work` counts as one) no further item is begun, and the iterator ends. Dropping it stops the workers, and waits until each has finished its
-/// current item. With 0 workers each item is computed when the consumer takes it.
+/// of `work` counts as one) no further item is begun, and the iterator ends. Dropping it stops the workers, and waits
+/// until each has finished its current item. With 0 workers each item is computed when the consumer takes it.
 ///
 /// ```
 /// use cohop::train::Pipeline;
