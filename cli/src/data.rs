@@ -2,7 +2,7 @@
 
 use clap::Args;
 use cohop::data::{self, Dataset, FeatureDtype, Features, LoadOptions};
-use cohop::train::CheckpointInfo;
+use cohop::train::{CheckpointInfo, Fingerprint};
 use cohop::{Error, Result};
 
 use crate::given::{self, Given};
@@ -20,6 +20,30 @@ pub(crate) struct DataArgs {
     /// Element type of features in memory; slicing a batch widens them
     #[arg(long, value_name = "f32|f16|bf16")]
     pub feature_dtype: Option<FeatureDtype>,
+}
+
+/// What the model of a checkpoint is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    Train,
+    Predict,
+}
+
+/// What keeps the model of a checkpoint's run from being used with a data set, even if it may be another one.
+fn misfit(found: &Fingerprint, of_run: &Fingerprint, again: Again) -> Option<&'static str> {
+    let without_features = found.features == "none" || of_run.features == "none";
+    let pairs = [
+        ("feature columns", found.columns, of_run.columns),
+        // Then they are known by their numbers.
+        (
+            "vertices",
+            u64::from(without_features) * found.vertices,
+            u64::from(without_features) * of_run.vertices,
+        ),
+        ("relations", found.relations, of_run.relations),
+        ("classes", found.classes, if again == Again::Predict { found.classes } else { of_run.classes }),
+    ];
+    pairs.into_iter().find(|(_, here, there)| here != there).map(|(what, ..)| what)
 }
 
 impl DataArgs {
@@ -41,9 +65,15 @@ impl DataArgs {
         Ok((dataset, notes))
     }
 
-    /// Loads the data set of a checkpoint's run, with its split and type of features, or what the command line has
-    /// instead; `other` says whether it may be another data set.
-    pub fn load_again(&self, given: &Given, info: &CheckpointInfo, other: bool) -> Result<Dataset> {
+    /// Loads the data set of a checkpoint's run to do something `again`, with its split and type of features, or what
+    /// the command line has instead; `other` says whether it may be another data set.
+    pub fn load_again(
+        &self,
+        given: &Given,
+        info: &CheckpointInfo,
+        other: bool,
+        again: Again,
+    ) -> Result<Dataset> {
         let mut dataset = data::load(self.name_again(given, info))?;
         let kind = |features: &Features| match features {
             Features::Sparse(_) => "sparse".to_owned(),
@@ -65,7 +95,11 @@ impl DataArgs {
             let check = info.data.check(&dataset, !given.has("split"));
             check.map_err(|error| match error {
                 Error::InvalidArgument { argument, value, expected } => {
-                    Error::invalid(argument, value, format!("{expected}; --other-data allows it"))
+                    let advice = match misfit(&Fingerprint::of(&dataset), &info.data, again) {
+                        None => "--other-data allows it".to_owned(),
+                        Some(what) => format!("its model cannot be used with another number of {what}"),
+                    };
+                    Error::invalid(argument, value, format!("{expected}; {advice}"))
                 }
                 error => error,
             })?;

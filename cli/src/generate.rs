@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::signals::Signals;
 use super::{Global, number, output};
 use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
 use cohop::graph::Rmat;
@@ -60,21 +61,32 @@ pub(super) struct GenerateArgs {
 
 pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
     let is_new = check_out(args)?;
+    let signals = Signals::end_at_once()?;
     let graph = Rmat::graph500(args.scale, args.edge_factor, global.seed);
     let set = RmatData { graph, dim: args.dim, n_classes: args.classes };
     let bar = if global.quiet { ProgressBar::hidden() } else { ProgressBar::new(100) };
     let style = ProgressStyle::with_template("{msg} [{bar:20}] {elapsed}");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let written = set.write(&args.out, args.feature_dtype, args.memory << 20, &mut |what, part| {
+    let mut progress = |what: &str, part: f64| {
         bar.set_message(what.to_owned());
         bar.set_position((100.0 * part) as u64);
-    });
+        if signals.came() { Err(Error::Interrupted { epochs: 0 }) } else { Ok(()) }
+    };
+    let written = signals.hold(|| set.write(&args.out, args.feature_dtype, args.memory << 20, &mut progress));
+    bar.finish_and_clear();
     if written.is_err() && is_new {
         // What is there is of no use, and in the way of a second try.
         let _ = std::fs::remove_dir_all(&args.out);
     }
-    written?;
-    bar.finish_and_clear();
+    match written {
+        Ok(((), None)) => {}
+        Ok(((), Some(status))) => return Ok(status),
+        Err(Error::Interrupted { .. }) => {
+            output::message(format_args!("cohop: interrupted; nothing of the data set is left"));
+            return Ok(signals.status());
+        }
+        Err(error) => return Err(error),
+    }
     // Trusted: just written.
     let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary()?;
     if global.json {

@@ -40,6 +40,8 @@ const FREE: [&str; 19] = [
 /// The options of a command by their long names.
 #[derive(Debug, Default)]
 pub(super) struct Given {
+    /// The names of all options that the command has.
+    names: BTreeSet<String>,
     /// The values of all options that have one, their defaults among them.
     values: BTreeMap<String, Vec<String>>,
     /// Those on the command line.
@@ -47,25 +49,38 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// What `matches` of the command line `command` holds for its subcommand.
+    /// What `matches` of the command line `command` holds for its subcommand, and for that of a subcommand.
     pub fn of(command: &Command, matches: &ArgMatches) -> Self {
         let mut given = Given::default();
-        let Some((name, matches)) = matches.subcommand() else { return given };
-        let arguments = command.find_subcommand(name).into_iter().flat_map(Command::get_arguments);
-        for argument in arguments {
-            let (id, Some(long)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
-            let Ok(Some(raw)) = matches.try_get_raw(id) else { continue };
-            given.values.insert(long.to_owned(), raw.map(|v| v.to_string_lossy().into_owned()).collect());
-            if matches.value_source(id) == Some(ValueSource::CommandLine) {
-                given.explicit.insert(long.to_owned());
-            }
+        let (mut command, mut matches) = (command, matches);
+        while let Some((name, below)) = matches.subcommand() {
+            let Some(subcommand) = command.find_subcommand(name) else { break };
+            (command, matches) = (subcommand, below);
+            given.add(command, matches);
         }
         given
+    }
+
+    fn add(&mut self, command: &Command, matches: &ArgMatches) {
+        for argument in command.get_arguments() {
+            let (id, Some(long)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
+            self.names.insert(long.to_owned());
+            let Ok(Some(raw)) = matches.try_get_raw(id) else { continue };
+            self.values.insert(long.to_owned(), raw.map(|v| v.to_string_lossy().into_owned()).collect());
+            if matches.value_source(id) == Some(ValueSource::CommandLine) {
+                self.explicit.insert(long.to_owned());
+            }
+        }
     }
 
     /// Whether the option is on the command line.
     pub fn has(&self, long: &str) -> bool {
         self.explicit.contains(long)
+    }
+
+    /// Whether the command has such an option.
+    pub fn knows(&self, long: &str) -> bool {
+        self.names.contains(long)
     }
 
     /// The notes of a run with these options.

@@ -200,7 +200,7 @@ impl ImportArgs {
 
 pub(super) fn run(global: &Global, args: &ImportArgs) -> Result<ExitCode> {
     let (format, options) = args.options(global.seed)?;
-    let signals = Signals::listen()?;
+    let signals = Signals::end_at_once()?;
     let bar = if global.quiet { ProgressBar::hidden() } else { ProgressBar::new(1000) };
     let style = ProgressStyle::with_template("{msg} [{bar:20}] {elapsed}");
     let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -209,14 +209,17 @@ pub(super) fn run(global: &Global, args: &ImportArgs) -> Result<ExitCode> {
         bar.set_position((1000.0 * part) as u64);
         if signals.came() { Err(Error::Interrupted { epochs: 0 }) } else { Ok(()) }
     };
-    let imported = cohop_import::import(format, &args.inputs, &args.out, &options, &mut progress);
+    let imported =
+        signals.hold(|| cohop_import::import(format, &args.inputs, &args.out, &options, &mut progress));
     bar.finish_and_clear();
     let imported = match imported {
         Err(Error::Interrupted { .. }) => {
             output::message(format_args!("cohop: interrupted; nothing of the import is left"));
             return Ok(signals.status());
         }
-        imported => imported?,
+        Ok((imported, None)) => imported,
+        Ok((_, Some(status))) => return Ok(status),
+        Err(error) => return Err(error),
     };
     // Trusted: just written.
     let trusted = cohop::data::LoadOptions { trust_indices: true };

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::data::DataArgs;
+use super::data::{Again, DataArgs};
 use super::device::on_device;
 use super::given::Given;
+use super::signals::Signals;
 use super::{Global, number, output};
 use cohop::data::npy::{self, Dtype, NpyArray};
 use cohop::device::Device;
@@ -101,12 +102,13 @@ fn run_on<D: Device<Scalar = f32>>(
     args: &InferArgs,
     given: &Given,
 ) -> Result<ExitCode> {
+    let signals = Signals::end_at_once()?;
     let info = read_info(&args.checkpoint)?;
     let asked = match &args.vertices {
         Some(path) => Some(NpyArray::open(path, "vertices").and_then(|array| array.ids())?),
         None => None,
     };
-    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data)?);
+    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
     let n_classes = info.config.model.n_classes;
     if dataset.n_classes > n_classes {
         let (there, here) = (dataset.n_classes, n_classes);
@@ -129,11 +131,15 @@ fn run_on<D: Device<Scalar = f32>>(
     };
     let logits = trainer.predict(&all)?;
     let predictions = argmax_rows(&logits, n_classes);
-    if args.logits {
-        npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits)?;
-    } else {
+    let ((), interrupted) = signals.hold(|| {
+        if args.logits {
+            return npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits);
+        }
         let classes: Vec<i64> = predictions.iter().copied().map(i64::from).collect();
-        npy::write(&args.out, Dtype::I64, &[all.len()], &classes)?;
+        npy::write(&args.out, Dtype::I64, &[all.len()], &classes)
+    })?;
+    if let Some(status) = interrupted {
+        return Ok(status);
     }
     let rows_asked: Option<HashMap<u32, usize>> =
         asked.as_ref().map(|ids| ids.iter().enumerate().map(|(row, &v)| (v, row)).collect());

@@ -18,6 +18,7 @@ mod number;
 mod output;
 mod plot;
 mod progress;
+mod settings;
 mod signals;
 mod study;
 mod table;
@@ -28,12 +29,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use log::LevelFilter;
+use log::{Level, LevelFilter};
 
 use cohop::signals::{explain_aborts, explain_truncated_files};
 use cohop::{Error, Result};
 use given::Given;
 use output::STDOUT;
+use signals::Signals;
 
 /// Cooperative multi-hop: minibatch training of graph neural networks.
 #[derive(Debug, Parser)]
@@ -89,51 +91,6 @@ const USAGE: u8 = 2;
 /// The exit status of a program that nobody reads any more: what a shell gives one that SIGPIPE ended.
 const BROKEN_PIPE: u8 = 141;
 
-/// What the library calls the settings that come from options.
-const SETTINGS: [&str; 41] = [
-    "attention_dropout",
-    "bases",
-    "batch_size",
-    "blocks",
-    "cache",
-    "cache policy",
-    "class_weights",
-    "clip_norm",
-    "data_on_device",
-    "dependence",
-    "device",
-    "dropout",
-    "edge_factor",
-    "edge_weights",
-    "eval_every",
-    "fanouts",
-    "feature dtype",
-    "heads",
-    "hidden",
-    "input_dropout",
-    "kappa",
-    "layers",
-    "lr",
-    "lr_schedule",
-    "machine",
-    "method",
-    "metric",
-    "mode",
-    "miss rate",
-    "n_layers",
-    "n_pes",
-    "n_relations",
-    "number of --hidden",
-    "number of processing elements",
-    "output_heads",
-    "per_relation",
-    "scale",
-    "split",
-    "weight_decay",
-    "weighted",
-    "workers",
-];
-
 fn main() -> ExitCode {
     let mut command = Cli::command();
     command.build();
@@ -148,14 +105,15 @@ fn main() -> ExitCode {
     if let Err(error) = explain_truncated_files().and_then(|()| explain_aborts()) {
         log::debug!("no handlers of SIGBUS and SIGABRT: {error}");
     }
-    let status = run(&cli, &given).unwrap_or_else(|error| match &error {
+    let status = run(&cli, &given).unwrap_or_else(|error| match error {
         // The reader of the output has read enough, as in `cohop train | head`: quietly, but not as a success.
         Error::Io { source, path } if source.kind() == ErrorKind::BrokenPipe && path == Path::new(STDOUT) => {
             ExitCode::from(BROKEN_PIPE)
         }
         error => {
-            output::message(format_args!("cohop: {error}"));
-            if is_usage(error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+            let status = if settings::is_usage(&error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE };
+            output::message(format_args!("cohop: {}", settings::as_options(error, &given)));
+            status
         }
     });
     if status == ExitCode::SUCCESS && output::lost_messages() { ExitCode::FAILURE } else { status }
@@ -174,18 +132,16 @@ fn show(text: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether an error is about what was asked for, not about what was found.
-fn is_usage(error: &Error) -> bool {
-    let Error::InvalidArgument { argument, .. } = error else { return false };
-    argument.starts_with("--") || SETTINGS.contains(argument)
-}
-
 fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
     // 0: as many as there are cores. Made here in any case, as the first use of a pool that cannot be made panics.
     rayon::ThreadPoolBuilder::new()
         .num_threads(cli.global.threads.unwrap_or(0))
         .build_global()
         .map_err(|e| Error::Worker { worker: "the thread pool".to_owned(), problem: e.to_string() })?;
+    // The others leave something unfinished if they are ended at once.
+    if let Command::Info(_) | Command::Bench(_) | Command::Study(_) | Command::Gradcheck(_) = &cli.command {
+        Signals::end_at_once()?;
+    }
     match &cli.command {
         Command::Train(args) => train::run(&cli.global, args, given),
         Command::Infer(args) => infer::run(&cli.global, args, given),
@@ -227,13 +183,21 @@ impl log::Log for Messages {
     }
 
     fn log(&self, message: &log::Record<'_>) {
-        if self.enabled(message.metadata()) {
-            output::message(format_args!(
-                "{}: {}: {}",
-                message.level().as_str().to_lowercase(),
-                message.target(),
-                message.args()
-            ));
+        if !self.enabled(message.metadata()) {
+            return;
+        }
+        let level = match message.level() {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        };
+        // Where in the program a message comes from tells those something who ask for many.
+        if log::max_level() >= LevelFilter::Debug {
+            output::message(format_args!("{level}: {}: {}", message.target(), message.args()));
+        } else {
+            output::message(format_args!("{level}: {}", message.args()));
         }
     }
 

@@ -1,6 +1,10 @@
-//! Numbers of options, checked while the command line is read: a wrong one is wrong usage, and named.
+//! Values of options, checked while the command line is read: a wrong one is wrong usage, and named.
+
+use std::str::FromStr;
 
 use clap::builder::RangedU64ValueParser;
+
+use cohop::Error;
 
 /// A whole number from `least` to `most`.
 pub(super) fn between(least: u64, most: u64) -> RangedU64ValueParser<usize> {
@@ -37,6 +41,14 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 /// At least 0 and at most 1.
 pub(super) fn probability(text: &str) -> Result<f64, String> {
     number(text, "a number between 0 and 1", |x| (0.0..=1.0).contains(&x))
+}
+
+/// A setting of the library. What is wrong is told without the library's name for it: clap names the option.
+pub(super) fn setting<T: FromStr<Err = Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: Error| match error {
+        Error::InvalidArgument { expected, .. } => format!("expected {expected}"),
+        error => error.to_string(),
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::train::Log;
 use super::{Global, output};
 use cohop::Result;
 use cohop::device::Device;
-use cohop::train::{EpochReport, Observer, Trainer};
+use cohop::train::{EpochReport, Metric, Observer, Trainer};
 
 /// Shows a bar per epoch, prints a line (or a JSON object) per epoch, and writes checkpoints.
 pub(super) struct Progress {
@@ -129,7 +129,10 @@ impl<D: Device> Observer<D> for Progress {
         if self.quiet {
             return Ok(());
         }
-        let val = report.val_acc.map_or_else(String::new, |v| format!("  val {v:.4}"));
+        let mut val = report.val_acc.map_or_else(String::new, |v| format!("  val {v:.4}"));
+        if let (Metric::Auc, Some(auc)) = (trainer.config().metric, report.val_auc) {
+            val += &format!("  val AUC {auc:.4}");
+        }
         let text = format!(
             "epoch {:>3}  loss {:.4}  train {:.4}{val}  {:.2} s  {} edges",
             report.epoch + 1,

@@ -291,7 +291,9 @@ fn typed_arrays(raw: &Path) -> Result<Layout> {
     }
     let label = members(&file("node-label"))?;
     if label.is_empty() {
-        return Err(Error::io(file("node-label"), std::io::ErrorKind::NotFound.into()));
+        let problem =
+            "no such file, or it has no arrays: expected the labels of vertices, an array for each type";
+        return Err(Error::format(file("node-label"), problem));
     }
     let used = [
         "num_nodes_dict",

@@ -1,18 +1,21 @@
 //! Makes a data set of named arrays, in a folder or an archive.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use half::bf16;
 use serde::{Deserialize, Serialize};
 
+use self::splits::splits;
+use super::Dataset;
 use super::features::{Dense, FeatureDtype, Features, SparseFeatures};
 use super::folder::ARRAYS;
 use super::load::LoadOptions;
 use super::npy::{Dtype, NpyArray};
-use super::{Dataset, Split};
 use crate::array::Array;
-use crate::error::{Error, Plain, Result, check_length, try_capacity, try_collect, try_filled};
+use crate::error::{Error, Plain, Result, check_length, try_capacity, try_filled};
 use crate::graph::{Graph, GraphBuilder, sort_rows};
+
+mod splits;
 
 /// `meta.json`: what the arrays do not say themselves. Everything is optional.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -68,17 +71,57 @@ fn tell_of_unknown(names: &[String]) {
 struct Arrays<'a, S> {
     source: &'a mut S,
     notes: Vec<String>,
+    /// The arrays found so far, with the files that they are in.
+    found: Vec<(String, PathBuf)>,
 }
+
+/// What arrays are called in errors of [`Graph`], [`Features`] and [`Dataset`], and in files, if the names differ.
+const NAMES_IN_FILES: [(&str, &[&str]); 8] = [
+    ("edge sources", &["edges"]),
+    ("edge destinations", &["edges"]),
+    ("feature indices", &["feat_indices", "x_indices"]),
+    ("feature indptr", &["feat_indptr", "x_indptr"]),
+    ("feature values", &["feat_data", "x_data"]),
+    ("features", &["feat", "x", "feat_indptr", "x_indptr"]),
+    ("labels", &["labels", "y"]),
+    ("vertex_type", &["vertex_type", "node_type"]),
+];
 
 impl<S: Source> Arrays<'_, S> {
     /// Reads an array that may have several names: the first that exists.
     fn find(&mut self, names: &[&str]) -> Result<Option<NpyArray>> {
         for name in names {
             if let Some(array) = self.source.array(name)? {
+                self.found.push(((*name).to_owned(), array.path().to_owned()));
                 return Ok(Some(array));
             }
         }
         Ok(None)
+    }
+
+    /// An error of what the arrays are made into, with the file of the array that it is about; or with the source's
+    /// path, if that cannot be told.
+    fn with_file(&self, error: Error) -> Error {
+        let array = match &error {
+            Error::IndexOutOfRange { array, .. }
+            | Error::NotMonotone { array, .. }
+            | Error::WrongLength { array, .. }
+            | Error::NotFinite { array, .. } => array,
+            Error::ShapeMismatch { left_name, .. } => left_name,
+            Error::InvalidArgument { argument, .. } => argument,
+            Error::TooLarge { what, .. } => what,
+            // They have a path, or are not about what is in a file.
+            _ => return error,
+        };
+        let array = &array.trim_end_matches("[0]");
+        let renamed = NAMES_IN_FILES.iter().find(|(name, _)| name == array);
+        let names = renamed.map_or(std::slice::from_ref(array), |(_, names)| names);
+        let of_name = |name: &&str| self.found.iter().find(|(found, _)| found == name);
+        match names.iter().find_map(of_name) {
+            Some((name, path)) if array.starts_with(name.as_str()) => Error::format(path, error),
+            Some((name, path)) => Error::format(path, format!("array {name}: {error}")),
+            None => Error::format(self.source.path(), error),
+        }
     }
 
     fn require(&mut self, names: &[&str], why: &str) -> Result<NpyArray> {
@@ -110,7 +153,6 @@ const OFFSETS: &[Dtype] = &[Dtype::U64, Dtype::I64];
 const IDS: &[Dtype] = &[Dtype::U32, Dtype::I32];
 const KINDS: &[Dtype] = &[Dtype::U16];
 const FLOATS: &[Dtype] = &[Dtype::F32];
-const MASKS: &[Dtype] = &[Dtype::U8, Dtype::Bool, Dtype::I8];
 
 /// The data set that the arrays of `source` describe, which [`Dataset::new`] and [`Dataset::validate`] have passed; and
 /// what had to be converted.
@@ -120,7 +162,12 @@ pub(super) fn assemble(
     options: &LoadOptions,
 ) -> Result<(Dataset, Vec<String>)> {
     tell_of_unknown(&source.names());
-    let arrays = &mut Arrays { source, notes: Vec::new() };
+    let mut arrays = Arrays { source, notes: Vec::new(), found: Vec::new() };
+    let dataset = dataset(&mut arrays, meta, options).map_err(|error| arrays.with_file(error))?;
+    Ok((dataset, arrays.notes))
+}
+
+fn dataset<S: Source>(arrays: &mut Arrays<'_, S>, meta: Meta, options: &LoadOptions) -> Result<Dataset> {
     let labels = match arrays.vector(&["labels", "y"], &[Dtype::I32])? {
         Some(array) => Some((array.labels()?, array)),
         None => None,
@@ -150,7 +197,7 @@ pub(super) fn assemble(
     let mut dataset = Dataset::new(name, graph, features, labels, n_classes, split)?;
     (dataset.splits, dataset.vertex_type) = (splits, vertex_type);
     dataset.validate()?;
-    Ok((dataset, std::mem::take(&mut arrays.notes)))
+    Ok(dataset)
 }
 
 /// A number of a file as one of memory; what is too large for it is too large for all that follows.
@@ -359,116 +406,4 @@ fn features<S: Source>(arrays: &mut Arrays<'_, S>, meta: &Meta, n_vertices: usiz
         }
         Err(error) => Err(error),
     }
-}
-
-/// The split to use, and all published ones.
-///
-/// A part of a split is `train_idx`, vertices; or `train_mask: [n_vertices]`, or `[n_vertices, n_splits]`; or
-/// `train_masks: [n_splits, n_vertices]`.
-fn splits<S: Source>(arrays: &mut Arrays<'_, S>, n_vertices: usize) -> Result<(Split, Vec<Split>)> {
-    let mut lists = [const { None }; 3];
-    let mut parts: [Option<Vec<Vec<u32>>>; 3] = [const { None }; 3];
-    for (i, part) in ["train", "val", "test"].into_iter().enumerate() {
-        if let Some(array) = arrays.vector(&[&format!("{part}_idx")], IDS)? {
-            let ids = array.ids()?;
-            lists[i] = Some(try_collect("a part of a split", ids.iter().copied(), array.name())?);
-        }
-        if let Some(array) = arrays.find(&[&format!("{part}_masks")])? {
-            let [n_splits, _] = array.matrix()?;
-            check_mask(&array, &[n_splits, n_vertices], n_splits)?;
-            arrays.converted(&array, MASKS);
-            arrays.notes.push(format!("{} is turned into lists of vertices", array.name()));
-            parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, n_vertices, 1)?);
-        }
-        if let Some(array) = arrays.find(&[&format!("{part}_mask")])? {
-            if lists[i].is_some() || parts[i].is_some() {
-                return Err(
-                    array.error(format!("is there beside {part}_idx or {part}_masks: keep one of them"))
-                );
-            }
-            arrays.converted(&array, MASKS);
-            arrays.notes.push(format!("{} is turned into lists of vertices", array.name()));
-            match *array.shape() {
-                [_, n_splits] => {
-                    check_mask(&array, &[n_vertices, n_splits], n_splits)?;
-                    parts[i] = Some(members(&array.bytes()?, n_splits, n_vertices, 1, n_splits)?);
-                }
-                _ => {
-                    check_mask(&array, &[n_vertices], 1)?;
-                    lists[i] = members(&array.bytes()?, 1, n_vertices, n_vertices, 1)?.pop();
-                }
-            }
-        }
-    }
-    // Index files beside masks of several splits say which vertices to use.
-    let beside = lists.iter().zip(&parts).any(|(list, of_split)| list.is_some() && of_split.is_some());
-    let Some(n_splits) = parts.iter().flatten().map(Vec::len).max() else {
-        let [train, val, test] = lists.map(Option::unwrap_or_default);
-        return Ok((Split { train, val, test }, Vec::new()));
-    };
-    let size = format_args!("{n_splits} splits of {n_vertices} vertices");
-    let mut all = try_filled("splits", Split::default(), n_splits, size)?;
-    for (i, part) in ["train", "val", "test"].into_iter().enumerate() {
-        let of_split: Vec<Vec<u32>> = match (parts[i].take(), &lists[i]) {
-            (Some(of_split), _) => of_split,
-            // The same in all splits, as the test vertices often are.
-            (None, Some(list)) => try_filled("a split's part", list.clone(), n_splits, size)?,
-            (None, None) => {
-                let missing = format!("has no array {part}_masks (masks of several splits are there)");
-                return Err(Error::format(arrays.source.path(), missing));
-            }
-        };
-        if of_split.len() != n_splits {
-            let problem =
-                format!("has {} splits in the masks of {part}, {n_splits} in another", of_split.len());
-            return Err(Error::format(arrays.source.path(), problem));
-        }
-        for (split, list) in all.iter_mut().zip(of_split) {
-            match i {
-                0 => split.train = list,
-                1 => split.val = list,
-                _ => split.test = list,
-            }
-        }
-    }
-    let split = if beside {
-        let [train, val, test] = lists.map(Option::unwrap_or_default);
-        Split { train, val, test }
-    } else {
-        all.first().cloned().unwrap_or_default()
-    };
-    Ok((split, all))
-}
-
-/// More splits than this are taken for damage.
-const MAX_SPLITS: usize = 1 << 16;
-
-fn check_mask(array: &NpyArray, expected: &[usize], n_splits: usize) -> Result<()> {
-    if array.shape() != expected {
-        return Err(array.error(format!("has shape {:?}, expected {expected:?}", array.shape())));
-    }
-    if n_splits > MAX_SPLITS {
-        return Err(array.error(format!("has {n_splits} splits: at most {MAX_SPLITS} are supported")));
-    }
-    Ok(())
-}
-
-/// The vertices of each split: vertex v of split k is at `k * of_split + v * of_vertex` of the mask.
-fn members(
-    mask: &[u8],
-    n_splits: usize,
-    n_vertices: usize,
-    of_split: usize,
-    of_vertex: usize,
-) -> Result<Vec<Vec<u32>>> {
-    let (what, asked) = ("the parts of splits", format_args!("{n_splits} splits of {n_vertices} vertices"));
-    let split = |k| {
-        let is_member = |v: &usize| mask[k * of_split + v * of_vertex] != 0;
-        let mut members = try_capacity(what, (0..n_vertices).filter(is_member).count(), asked)?;
-        // No more than were counted, if the file is changed meanwhile.
-        let n = members.capacity();
-        members.extend((0..n_vertices).filter(is_member).take(n).map(|v| v as u32));
-        Ok(members)
-    };
-    (0..n_splits).map(split).collect()
 }

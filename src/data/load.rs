@@ -5,6 +5,9 @@ use std::path::Path;
 use super::{Dataset, RmatData, SbmData, folder, npz};
 use crate::error::{Error, Result};
 
+/// What can be loaded.
+const EXPECTED: &str = "an existing .npz file or folder, or a built-in data set: sbm, rmat";
+
 /// How to load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
@@ -28,8 +31,8 @@ pub struct LoadOptions {
 /// are not read.
 ///
 /// Errors: there is no such file, folder or built-in data set; [`Error::Io`] and [`Error::Format`], which name the file
-/// and the array; and, naming array and entry but not the file, those of [`Graph`](crate::graph::Graph) and
-/// [`Features`](super::Features) for arrays that are not valid, and of [`Dataset::validate`].
+/// and the array, also for what [`Graph`](crate::graph::Graph), [`Features`](super::Features) and [`Dataset::validate`]
+/// refuse; [`Error::OutOfMemory`].
 pub fn load(path_or_name: impl AsRef<Path>) -> Result<Dataset> {
     load_with(path_or_name, &LoadOptions::default())
 }
@@ -66,11 +69,8 @@ pub fn load_with_notes(
         _ => {}
     }
     if path.components().count() > 1 || path.extension().is_some() {
-        return Err(Error::io(path, std::io::ErrorKind::NotFound.into()));
+        let problem = format!("no such file or folder: expected {EXPECTED}");
+        return Err(Error::io(path, std::io::Error::new(std::io::ErrorKind::NotFound, problem)));
     }
-    Err(Error::invalid(
-        "data",
-        path.display(),
-        "an existing .npz file or folder, or a built-in data set: sbm, rmat",
-    ))
+    Err(Error::invalid("data", path.display(), EXPECTED))
 }

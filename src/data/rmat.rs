@@ -66,16 +66,17 @@ impl RmatData {
     /// Unsorted edges go to files in the folder, one per range of destinations, which are then sorted one after
     /// another. Takes 20 bytes per vertex and about `memory` bytes (more if names are not shuffled, which makes the
     /// ranges uneven); on disk, while it runs, 8 bytes per drawn edge and direction. O(edges * (scale + log memory)).
-    /// Calls `progress` with the current step and how much of it is done, from 0 to 1.
+    /// Calls `progress` with the current step and how much of it is done, from 0 to 1. If it fails, or anything else,
+    /// no file of the data set is left in the folder.
     ///
     /// Errors: the graph is symmetric but keeps parallel edges, `n_classes` is not in `1..=2147483647`, those of
-    /// [`Rmat::generate`], or a file cannot be written.
+    /// [`Rmat::generate`] and of `progress`, or a file cannot be written.
     pub fn write(
         &self,
         folder: impl AsRef<Path>,
         dtype: FeatureDtype,
         memory: u64,
-        progress: &mut dyn FnMut(&str, f64),
+        progress: &mut dyn FnMut(&str, f64) -> Result<()>,
     ) -> Result<()> {
         let folder = folder.as_ref();
         self.check()?;
@@ -85,6 +86,22 @@ impl RmatData {
         let n = usize::try_from(self.graph.n_vertices()).unwrap_or(usize::MAX);
         feature_len(n, self.dim)?;
         clear(folder)?;
+        let written = self.write_files(folder, n, dtype, memory, progress);
+        if written.is_err() {
+            // The first error counts.
+            let _ = clear(folder);
+        }
+        written
+    }
+
+    fn write_files(
+        &self,
+        folder: &Path,
+        n: usize,
+        dtype: FeatureDtype,
+        memory: u64,
+        progress: &mut dyn FnMut(&str, f64) -> Result<()>,
+    ) -> Result<()> {
         let files = UnsortedEdges::draw(&self.graph, folder, memory, progress)?;
         let linked = files.sort(&self.graph, folder, progress)?;
         if self.dim > 0 {
@@ -133,12 +150,12 @@ impl RmatData {
         path: &Path,
         dtype: Dtype,
         narrow: impl Fn(f32) -> T + Sync,
-        progress: &mut dyn FnMut(&str, f64),
+        progress: &mut dyn FnMut(&str, f64) -> Result<()>,
     ) -> Result<()> {
         let mut file = Writer::create(path, dtype, Some(self.dim))?;
         let len = self.graph.n_vertices() * self.dim as u64;
         for first in (0..len).step_by(CHUNK as usize) {
-            progress("features", first as f64 / len as f64);
+            progress("features", first as f64 / len as f64)?;
             let chunk = first..len.min(first + CHUNK);
             let values: Vec<T> = chunk.into_par_iter().map(|i| narrow(self.feature(i))).collect();
             file.write(&values)?;
@@ -156,7 +173,12 @@ struct UnsortedEdges {
 }
 
 impl UnsortedEdges {
-    fn draw(graph: &Rmat, folder: &Path, memory: u64, progress: &mut dyn FnMut(&str, f64)) -> Result<Self> {
+    fn draw(
+        graph: &Rmat,
+        folder: &Path,
+        memory: u64,
+        progress: &mut dyn FnMut(&str, f64) -> Result<()>,
+    ) -> Result<Self> {
         let n_edges = graph.check()?;
         let directions = if graph.symmetric { 2 } else { 1 };
         // Sorting needs memory for the edges and the sources taken from them.
@@ -173,7 +195,7 @@ impl UnsortedEdges {
         let mut files = (0..edges.n_files).map(create).collect::<Result<Vec<_>>>()?;
         let names = graph.names()?;
         for first in (0..n_edges).step_by(CHUNK as usize) {
-            progress("drawing edges", first as f64 / n_edges as f64);
+            progress("drawing edges", first as f64 / n_edges as f64)?;
             let chunk = first..n_edges.min(first + CHUNK);
             let drawn: Vec<(u32, u32)> = chunk.into_par_iter().map(|i| graph.named_edge(i, &names)).collect();
             for (source, destination) in drawn {
@@ -201,7 +223,12 @@ impl UnsortedEdges {
     }
 
     /// Writes `indptr.npy` and `indices.npy`; returns the vertices that have in-edges.
-    fn sort(self, graph: &Rmat, folder: &Path, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<u32>> {
+    fn sort(
+        self,
+        graph: &Rmat,
+        folder: &Path,
+        progress: &mut dyn FnMut(&str, f64) -> Result<()>,
+    ) -> Result<Vec<u32>> {
         let mut indptr = Writer::create(&array_path(folder, "indptr"), Dtype::U64, None)?;
         let mut indices = Writer::create(&array_path(folder, "indices"), Dtype::U32, None)?;
         let mut linked = Vec::new();
@@ -209,7 +236,7 @@ impl UnsortedEdges {
         let mut n_edges = 0u64;
         indptr.write(&[n_edges])?;
         for i in 0..self.n_files {
-            progress("sorting edges", i as f64 / self.n_files as f64);
+            progress("sorting edges", i as f64 / self.n_files as f64)?;
             let path = self.path(i);
             let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
             std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
@@ -269,7 +296,8 @@ mod tests {
                 let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
                 expected.write(folders[0].path()).unwrap();
                 set.write(folders[1].path(), dtype, memory, &mut |_, part| {
-                    assert!((0.0..=1.0).contains(&part))
+                    assert!((0.0..=1.0).contains(&part));
+                    Ok(())
                 })
                 .unwrap();
                 let files = |folder: &tempfile::TempDir| {
@@ -291,8 +319,23 @@ mod tests {
     fn a_folder_without_features_loads() {
         let folder = tempfile::tempdir().unwrap();
         let set = RmatData { graph: Rmat::graph500(5, 3, 1), dim: 0, n_classes: 2 };
-        set.write(folder.path(), FeatureDtype::F16, 1 << 20, &mut |_, _| ()).unwrap();
+        set.write(folder.path(), FeatureDtype::F16, 1 << 20, &mut |_, _| Ok(())).unwrap();
         assert!(data::load(folder.path()).unwrap().features.is_none());
+    }
+
+    #[test]
+    fn nothing_is_left_when_it_is_interrupted() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = RmatData { graph: Rmat::graph500(5, 3, 1), dim: 2, n_classes: 2 };
+        for step in ["drawing edges", "sorting edges", "features"] {
+            let mut steps = 0;
+            let interrupted = set.write(folder.path(), FeatureDtype::F32, 100, &mut |what, _| {
+                steps += 1;
+                if what == step { Err(Error::Interrupted { epochs: 0 }) } else { Ok(()) }
+            });
+            assert!(matches!(interrupted, Err(Error::Interrupted { .. })) && steps > 0, "{step}");
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{step}");
+        }
     }
 
     #[test]
@@ -300,7 +343,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let good = RmatData { graph: Rmat::graph500(3, 2, 0), dim: 2, n_classes: 2 };
         let message = |set: RmatData| {
-            set.write(folder.path(), FeatureDtype::F32, 1, &mut |_, _| ()).unwrap_err().to_string()
+            set.write(folder.path(), FeatureDtype::F32, 1, &mut |_, _| Ok(())).unwrap_err().to_string()
         };
         assert!(message(RmatData { n_classes: 0, ..good }).starts_with("n_classes is 0"));
         assert!(message(RmatData { dim: usize::MAX, ..good }).starts_with("the feature matrix"));
@@ -309,6 +352,6 @@ mod tests {
         assert!(message(RmatData { graph: Rmat::graph500(40, 1, 0), ..good }).starts_with("scale is 40"));
         let file = folder.path().join("file");
         std::fs::write(&file, "").unwrap();
-        assert!(good.write(&file, FeatureDtype::F32, 1, &mut |_, _| ()).is_err());
+        assert!(good.write(&file, FeatureDtype::F32, 1, &mut |_, _| Ok(())).is_err());
     }
 }

@@ -316,13 +316,15 @@ fn check_per_relation(has_edge_types: bool, method: Method) -> Result<()> {
     if !has_edge_types {
         return Err(Error::invalid("per_relation", "set", "a graph with edge types"));
     }
-    match method {
-        Method::Full | Method::Neighbor { replace: false, weighted: false } => Ok(()),
-        _ => {
-            let expected = "neighbour sampling without replacement or weights, or full neighbourhoods";
-            Err(Error::invalid("method", format!("{method:?} with a fanout per relation"), expected))
-        }
-    }
+    let found = match method {
+        Method::Full | Method::Neighbor { replace: false, weighted: false } => return Ok(()),
+        Method::Neighbor { weighted: true, .. } => "weighted sampling",
+        Method::Neighbor { .. } => "sampling with replacement",
+        Method::Labor { .. } => "LABOR",
+        Method::Walk { .. } => "random walks",
+    };
+    let expected = "neighbour sampling without replacement or weights, or full neighbourhoods";
+    Err(Error::invalid("method", format!("{found} with a fanout per relation"), expected))
 }
 
 /// `Ok` if a block can have this many edges.

@@ -41,8 +41,8 @@ type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
 /// An iterator over `work(0), work(1), …, work(n - 1)`, computed ahead by workers (threads, or jobs of a pool).
 ///
 /// Items come in order for any number of workers, and at most `depth` are ready or in progress. After an error (a panic
-/// of `work` counts as one) the iterator ends. Dropping it stops the workers, and waits until each has finished its
-/// current item. With 0 workers each item is computed when the consumer takes it.
+/// of `work` counts as one) no further item is begun, and the iterator ends. Dropping it stops the workers, and waits
+/// until each has finished its current item. With 0 workers each item is computed when the consumer takes it.
 ///
 /// ```
 /// use cohop::train::Pipeline;
@@ -68,7 +68,7 @@ struct Shared<T> {
 }
 
 struct State<T> {
-    /// The next item that no worker has begun.
+    /// The next item that no worker has begun; after an error as many as there are.
     next: usize,
     /// The next item to deliver.
     delivered: usize,
@@ -185,11 +185,20 @@ impl<T: Send + 'static> Shared<T> {
             drop(state);
             let result = self.compute(item);
             state = self.state();
-            state.ready.insert(item, result);
+            self.made(&mut state, item, result);
         }
         state.jobs -= 1;
         self.changed.notify_all();
         Self::start_jobs(&self, state);
+    }
+
+    /// Takes note of a worker's item. After an error no worker begins another one, which nobody would take: and the
+    /// other processing elements, with whom some are made, are still at the one that failed.
+    fn made(&self, state: &mut State<T>, item: usize, result: Result<T>) {
+        if result.is_err() {
+            state.next = self.n_items;
+        }
+        state.ready.insert(item, result);
     }
 
     /// Whether the next item is at most `depth` ahead of the consumer.
@@ -242,7 +251,7 @@ impl<T: Send + 'static> Shared<T> {
             };
             let result = self.compute(item);
             let mut state = self.state();
-            state.ready.insert(item, result);
+            self.made(&mut state, item, result);
             self.changed.notify_all();
         }
     }
@@ -362,6 +371,27 @@ mod tests {
             assert_eq!(alive.load(Ordering::SeqCst), 0);
         }
         assert!(start.elapsed() < Duration::from_secs(10), "waited {:?}", start.elapsed());
+    }
+
+    /// Items that were begun are made, others are not: nobody would take them.
+    #[test]
+    fn no_item_is_begun_after_an_error() {
+        for kind in 0..2 {
+            let begun = Arc::new(Mutex::new(Vec::new()));
+            let list = begun.clone();
+            let work = move |i| {
+                list.lock().unwrap().push(i);
+                if i == 2 { Err(Error::invalid("item", i, "another")) } else { Ok(i) }
+            };
+            let mut pipeline = match kind {
+                0 => Pipeline::new(1, 100, 1000, work).unwrap(),
+                _ => Pipeline::on_pool(1, 100, 1000, work),
+            };
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!((&mut pipeline).map(|item| item.is_ok()).collect::<Vec<_>>(), [true, true, false]);
+            drop(pipeline);
+            assert_eq!(*begun.lock().unwrap(), [0, 1, 2], "{kind}");
+        }
     }
 
     #[test]

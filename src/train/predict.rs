@@ -7,7 +7,7 @@ use super::checkpoint::Opened;
 use super::evaluate::{Evaluation, infer_batches, infer_full};
 use super::fingerprint::Fingerprint;
 use super::{ClassWeights, EvalMode, TrainConfig, Trainer};
-use crate::data::Dataset;
+use crate::data::{Dataset, Features};
 use crate::device::{Device, FeatureElement, Method};
 use crate::error::{Error, Result};
 use crate::nn::{Model, Stack};
@@ -21,6 +21,12 @@ pub(super) const SCORES: &str = "scores";
 const FULL_CHUNK: usize = 4096;
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
+    /// How well the parameters of the best epoch so far predict the validation vertices; `None` if no epoch was
+    /// validated.
+    pub fn best_validation(&self) -> Option<Evaluation> {
+        self.best.as_ref().map(|best| best.val)
+    }
+
     /// How well the current parameters predict `vertices` (repeats allowed). Collective if several PEs train together.
     ///
     /// Errors: those of [`predict`](Trainer::predict).
@@ -111,8 +117,12 @@ impl<D: Device> Trainer<D> {
             let expected = || format!("{of_model} in the data set, as the checkpoint's model has it");
             if found == of_model { Ok(()) } else { Err(Error::invalid(name, found, expected())) }
         };
-        let one_hot = if dataset.features.is_none() { dataset.n_vertices() } else { 0 };
-        fits("n_features", dataset.features.dim().max(one_hot), config.model.n_features)?;
+        // Without features, vertices are known by their numbers.
+        let (name, inputs) = match &dataset.features {
+            Features::None => ("n_vertices", dataset.n_vertices()),
+            features => ("n_features", features.dim()),
+        };
+        fits(name, inputs, config.model.n_features)?;
         fits("n_relations", dataset.graph.n_relations(), config.model.n_relations)?;
         config.check_batches(config.model.n_layers)?;
         let mut model = Stack::new(&device, &config.model, config.seed)?;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::{
     ClassWeights, EpochReport, EvalMode, LrSchedule, Observer, ParallelConfig, TrainConfig, Trainer,
 };
+use crate::batch::{Batch, BatchSource, Preparation};
 use crate::comm::threads;
-use crate::coop::Mode;
+use crate::coop::{Group, Mode};
 use crate::data::{Dataset, Features, Split};
 use crate::device::{Cpu, Method, Storage};
+use crate::error::Error;
 use crate::graph::{Graph, PartitionMethod};
 use crate::nn::{Model, ModelKind, OptimizerConfig};
 use crate::rng;
@@ -297,6 +299,84 @@ fn impossible_settings_are_named() {
 }
 
 /// Elements with other settings, data or progress get the same error, before anything else is exchanged.
+/// A source that has no memory for one batch.
+#[derive(Debug)]
+struct Failing {
+    source: Arc<dyn BatchSource<Cpu<f64>>>,
+    number: u64,
+}
+
+impl BatchSource<Cpu<f64>> for Failing {
+    fn batch(&self, device: &Cpu<f64>, seeds: &[u32], number: u64) -> crate::Result<Batch<Cpu<f64>>> {
+        if number == self.number {
+            let asked = "this test".to_owned();
+            return Err(Error::OutOfMemory { what: "a batch", bytes: 1, asked });
+        }
+        if number > self.number {
+            // Where the others are in the middle of the batch that failed: another collective than theirs.
+            self.group().preparing()?.barrier()?;
+        }
+        self.source.batch(device, seeds, number)
+    }
+
+    fn with_sampler(&self, sampler: SamplerConfig) -> crate::Result<Arc<dyn BatchSource<Cpu<f64>>>> {
+        self.source.with_sampler(sampler)
+    }
+
+    fn preparation(&self) -> Preparation {
+        self.source.preparation()
+    }
+
+    fn group(&self) -> Group<Cpu<f64>> {
+        self.source.group()
+    }
+}
+
+/// Takes so long for a batch that preparation is always ahead.
+struct Slow;
+
+impl Observer<Cpu<f64>> for Slow {
+    fn batch_done(&mut self, _: usize, _: &EpochReport) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// It must not go on to the next batch, of which the others would hear in the place of the one that failed.
+#[test]
+fn an_element_that_cannot_prepare_a_batch_is_the_one_that_is_blamed() {
+    let data = dataset(8, 4);
+    let mut config = config(ModelKind::Sage);
+    config.batch_size = Some(1);
+    let parallel = ParallelConfig { mode: Mode::Cooperative, partition: PartitionMethod::Random };
+    for workers in [0, 1] {
+        config.workers = workers;
+        for (number, failing) in [(0, 0), (2, 1), (5, 0), (6, 2)] {
+            let outcome = threads::run(3, |communicator| {
+                let (device, rank) = (Cpu::<f64>::new(), communicator.rank());
+                let mut trainer =
+                    Trainer::parallel(device, data.clone(), config.clone(), parallel, communicator)?;
+                if rank == failing {
+                    let source = trainer.source.clone();
+                    trainer = trainer.with_source(Arc::new(Failing { source, number }));
+                }
+                let outcome = trainer.fit(&mut Slow).map(drop);
+                if let (Err(error), false) = (&outcome, rank == failing) {
+                    // The others say who it was.
+                    assert!(
+                        matches!(error, Error::Communication { rank, problem }
+                            if *rank == failing && problem.contains("a batch needs 1 bytes")),
+                        "{rank}: {error}"
+                    );
+                }
+                outcome
+            });
+            let error = outcome.unwrap_err();
+            let is_its = matches!(&error, Error::OutOfMemory { what: "a batch", .. });
+            assert!(is_its, "{workers} workers, batch {number}: {error}");
+        }
+    }
+}
+
 #[test]
 fn elements_that_differ_are_told_so() {
     let differing = |change: &(dyn Fn(usize, &mut TrainConfig, &mut Arc<Dataset>) + Sync), part: &str| {

@@ -1,5 +1,6 @@
 //! `cohop train`
 
+mod config;
 mod log;
 mod names;
 mod options;
@@ -12,6 +13,7 @@ pub(super) use self::log::Log;
 pub(super) use self::names::SamplerName;
 use self::names::{CommName, Resume};
 pub(super) use self::options::TrainArgs;
+use super::data::Again;
 use super::device::on_device;
 use super::given::{self, Given};
 use super::progress::Progress;
@@ -22,7 +24,7 @@ use cohop::coop::Mode;
 use cohop::data::{Dataset, SbmData};
 use cohop::device::Device;
 use cohop::train::{
-    CHECKPOINT_FILE, CheckpointInfo, CheckpointLock, LrSchedule, Outcome, ParallelConfig, StopAt,
+    CHECKPOINT_FILE, CheckpointInfo, CheckpointLock, LrSchedule, Metric, Outcome, ParallelConfig, StopAt,
     TrainConfig, Trainer, read_info,
 };
 use cohop::{Error, Result};
@@ -56,6 +58,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn begin(global: &'a Global, args: &'a TrainArgs, given: &Given) -> Result<Self> {
+        let signals = Signals::end_at_once()?;
         if args.output.resume.is_none() {
             // Before a folder is made.
             self::parallel(args)?;
@@ -97,10 +100,10 @@ impl<'a> Run<'a> {
                 if given.has("data") {
                     notes.insert(given::DATA.to_owned(), args.data.lasting_name());
                 }
-                args.data.load_again(given, info, args.output.other_data)?
+                args.data.load_again(given, info, args.output.other_data, Again::Train)?
             }
         };
-        let signals = Signals::listen()?;
+        signals.hold_on();
         let dataset = Arc::new(dataset);
         Ok(Run { global, args, resumed, parallel, pes, dataset, notes, signals, _lock: lock })
     }
@@ -282,13 +285,30 @@ fn trainer<D: Device<Scalar = f32>>(device: &D, run: &Run<'_>) -> Result<Trainer
 struct Fitted {
     outcome: Outcome,
     epochs_done: u64,
+    /// What chose the best epoch, and its value there, as far as there is one.
+    metric: Metric,
+    best: f64,
+}
+
+impl Fitted {
+    fn new<D: Device<Scalar = f32>>(trainer: &Trainer<D>, outcome: Outcome) -> Self {
+        let metric = trainer.config().metric;
+        let best = trainer.best_validation().map_or(f64::NAN, |val| match metric {
+            Metric::Accuracy => val.accuracy,
+            Metric::Auc => val.auc,
+        });
+        Fitted { outcome, epochs_done: trainer.epochs_done(), metric, best }
+    }
 }
 
 /// Trains; one processing element of all tells of it and writes checkpoints.
 fn fit<D: Device<Scalar = f32>>(mut trainer: Trainer<D>, run: &Run<'_>, tells: bool) -> Result<Fitted> {
     if !tells {
         let outcome = trainer.fit(&mut ())?;
-        return Ok(Fitted { outcome, epochs_done: trainer.epochs_done() });
+        return Ok(Fitted::new(&trainer, outcome));
+    }
+    if run.resumed.is_some() {
+        mention_nothing_left(trainer.config(), trainer.epochs_done());
     }
     let output = &run.args.output;
     if let (Some(folder), 0, 0) = (&output.checkpoint, trainer.config().epochs, trainer.epochs_done()) {
@@ -306,7 +326,17 @@ fn fit<D: Device<Scalar = f32>>(mut trainer: Trainer<D>, run: &Run<'_>, tells: b
     if matches!(outcome, Ok(_) | Err(Error::Interrupted { .. })) {
         progress.plot()?;
     }
-    Ok(Fitted { outcome: outcome?, epochs_done: trainer.epochs_done() })
+    Ok(Fitted::new(&trainer, outcome?))
+}
+
+/// Tells of a resumed run that there is no epoch to do.
+fn mention_nothing_left(config: &TrainConfig, done: u64) {
+    if done < config.epochs {
+        return;
+    }
+    // With the others, learning rates do not depend on how many epochs there are.
+    let advice = if config.lr_schedule == LrSchedule::Cosine { "" } else { "; a larger --epochs goes on" };
+    output::message(format_args!("cohop: nothing left to do: {done} of {done} epochs are done{advice}"));
 }
 
 fn report(run: &Run<'_>, fitted: &Fitted) -> Result<ExitCode> {
@@ -317,10 +347,11 @@ fn report(run: &Run<'_>, fitted: &Fitted) -> Result<ExitCode> {
     }
     let chosen = if fitted.epochs_done == 0 {
         "no epoch of training".to_owned()
-    } else if outcome.best_val_acc.is_nan() {
+    } else if fitted.best.is_nan() {
         format!("epoch {}, not validated", outcome.best_epoch + 1)
     } else {
-        format!("best epoch {}, validation {:.4}", outcome.best_epoch + 1, outcome.best_val_acc)
+        let name = if fitted.metric == Metric::Auc { " ROC AUC" } else { "" };
+        format!("best epoch {}, validation{name} {:.4}", outcome.best_epoch + 1, fitted.best)
     };
     output::line(format_args!("test accuracy {:.4} ({chosen}), {:.1} s", outcome.test_acc, outcome.seconds))?;
     if let Some(auc) = outcome.test_auc {

@@ -114,11 +114,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("train --data nowhere"), 1, "built-in data set");
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
     fails(&run("train --device cuda:99"), 1, "no CUDA device");
-    fails(&run("train --sampler weighted"), 2, "weighted sampling");
-    fails(&run("train --model rgcn"), 2, "n_relations");
-    fails(&run("train --per-relation"), 2, "per_relation");
-    fails(&run("train --weighted"), 2, "weighted");
-    fails(&run("train --class-weights 1,2"), 2, "class_weights");
+    fails(&run("train --on-device --mode cooperative"), 2, "--on-device");
     fails(&run("train --resume --checkpoint nothing"), 1, "nothing");
     for usage in [
         "--sampler sideways",
@@ -183,6 +179,44 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("fly"), 2, "fly");
     std::fs::write(folder.path().join("broken.npz"), b"PK not a zip").unwrap();
     fails(&run("info --data broken.npz"), 1, "broken.npz");
+}
+
+/// What the library calls `class_weights` is `--class-weights` for those who type it.
+#[test]
+fn messages_name_what_people_can_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    fails(
+        &run("train --data nowhere"),
+        1,
+        "cohop: --data is nowhere: expected an existing .npz file or folder",
+    );
+    for (arguments, message) in [
+        ("train --sampler weighted", "--sampler is weighted sampling: expected a graph with edge weights"),
+        ("train --per-relation", "--per-relation is set: expected a graph with edge types"),
+        ("train --weighted", "--weighted is set: expected a weight for each edge"),
+        ("train --class-weights 1,2", "--class-weights is 1,2: expected one for each of the 8 classes"),
+        ("train --metric auc", "--metric is auc with a data set of 8 classes: expected two classes"),
+        ("train --split 1", "--split is 1: expected no choice: sbm has a single split"),
+        ("train --model rgcn", "number of relations is 0: expected at least 1: a graph with edge types"),
+        ("study kappa --batch-size 1000000", "--batch-size is 1000000: expected 1 to the "),
+        ("study kappa --samplers walk --kappas 4", "--dependence is rotation with random walks"),
+        ("study kappa --samplers weighted", "--samplers is weighted sampling: expected a graph with edge"),
+    ] {
+        fails(&run(arguments), 2, &format!("cohop: {message}"));
+    }
+    for (arguments, message) in [
+        (
+            "train --class-weights x",
+            "for '--class-weights <balanced|W,W,...>': expected balanced, or one number",
+        ),
+        (
+            "train --lr-schedule linear",
+            "for '--lr-schedule <SCHEDULE>': expected constant, step:EVERY:FACTOR",
+        ),
+    ] {
+        fails(&run(arguments), 2, message);
+    }
 }
 
 #[test]

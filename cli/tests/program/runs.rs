@@ -91,6 +91,50 @@ fn predictions_go_with_the_data_of_the_run_or_with_what_is_asked_for() {
     fails(&run("study work --data nothing --plot no/such/plot.svg"), 1, "no/such");
 }
 
+/// The advice is one that helps.
+#[test]
+fn another_data_set_is_refused_with_what_differs_and_what_would_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    ring(&folder.path().join("ring"), 2, 0, true);
+    ring(&folder.path().join("more"), 3, 0, true);
+    fs::create_dir(folder.path().join("wide")).unwrap();
+    for entry in fs::read_dir(folder.path().join("ring")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join("wide").join(path.file_name().unwrap())).unwrap();
+    }
+    npy(&folder.path().join("wide/feat.npy"), "<f4", "(60, 5)", &0.5f32.to_le_bytes().repeat(300));
+    json_lines(&run("train --data ring --epochs 1 --checkpoint run --json"));
+
+    let infer = |data: &str| run(&format!("infer --checkpoint run --out out.npy --data {data}"));
+    let resume = |data: &str| run(&format!("train --resume --checkpoint run --epochs 2 --data {data}"));
+    for (output, differs, advice) in [
+        (infer("more"), "3 classes instead of 2", "; --other-data allows it"),
+        (
+            resume("more"),
+            "3 classes instead of 2",
+            "; its model cannot be used with another number of classes",
+        ),
+        (
+            infer("wide"),
+            "5 feature columns instead of",
+            "cannot be used with another number of feature columns",
+        ),
+        (
+            resume("wide"),
+            "5 feature columns instead of",
+            "cannot be used with another number of feature columns",
+        ),
+    ] {
+        fails(&output, 1, differs);
+        fails(&output, 1, advice);
+    }
+    json_lines(&run("infer --checkpoint run --out out.npy --data more --other-data --json"));
+    let columns =
+        "number of feature columns is 5: expected 2 in the data set, as the checkpoint's model has it";
+    fails(&infer("wide --other-data"), 1, columns);
+}
+
 #[test]
 fn a_resumed_run_keeps_its_settings_and_refuses_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,7 +149,10 @@ fn a_resumed_run_keeps_its_settings_and_refuses_others() {
     let rest = json_lines(&run(&auto(3)));
     assert_eq!((rest.len(), &rest[0]["epoch"]), (2, &2.into()));
     // Nothing said but where.
-    assert!(run("train --checkpoint run --resume").status.success());
+    let output = run("train --checkpoint run --resume");
+    assert!(output.status.success());
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr, "cohop: nothing left to do: 3 of 3 epochs are done; a larger --epochs goes on\n");
     let rest = json_lines(&run("train --checkpoint run --resume --epochs 4 --json"));
     for key in ["loss", "val_loss", "exchanged_bytes"] {
         assert_eq!(rest[0][key], straight[3][key], "{key}");
@@ -132,6 +179,36 @@ fn a_resumed_run_keeps_its_settings_and_refuses_others() {
     fails(&run("train --data ring --overwrite"), 2, "--checkpoint");
     // A folder that cannot be one is known before the data is read.
     fails(&run("train --data nothing --checkpoint ring/feat.npy"), 1, "feat.npy");
+}
+
+/// With two classes the program can choose by the area under the ROC curve, and then shows it.
+#[test]
+fn the_metric_that_chooses_the_epoch_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(&folder.path().join("ring"), 2, 0, true);
+    let run = |arguments: &str| {
+        let output = cohop(folder.path(), arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let train = "train --data ring --epochs 3 --lr 0.0001";
+    let reports = json_lines(&cohop(folder.path(), &format!("{train} --metric auc --json")));
+    let text = run(&format!("{train} --metric auc"));
+    let lines: Vec<&str> = text.lines().collect();
+    let auc = |i: usize| reports[i]["val_auc"].as_f64().unwrap();
+    assert!((0..3).all(|i| reports[i]["val_auc"] != reports[i]["val_acc"]), "{reports:?}");
+    for (i, line) in lines[..3].iter().enumerate() {
+        assert!(line.contains(&format!("  val AUC {:.4}", auc(i))), "{line}");
+    }
+    let best = reports[3]["best_epoch"].as_u64().unwrap();
+    let chosen = format!("(best epoch {}, validation ROC AUC {:.4})", best + 1, auc(best as usize));
+    assert!(lines[3].contains(&chosen), "{}", lines[3]);
+    assert!(lines[4].starts_with("test ROC AUC "), "{}", lines[4]);
+    let text = run(train);
+    assert!(
+        !text.contains("val AUC") && text.contains("(best epoch") && !text.contains("validation ROC"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -224,5 +301,44 @@ fn signals_end_a_run_in_order_and_two_runs_do_not_share_a_folder() {
             let epochs = last["epoch"].as_u64().unwrap() + 1;
             assert!(stderr.contains(&format!("after epoch {epochs};")), "{last}: {stderr}");
         }
+    }
+}
+
+/// The first signal ends what leaves nothing unfinished at once, and `generate` when it has cleaned up.
+#[test]
+#[cfg(unix)]
+fn signals_end_every_command_with_their_status_and_leave_nothing() {
+    use std::time::{Duration, Instant};
+
+    let folder = tempfile::tempdir().unwrap();
+    json_lines(&cohop(folder.path(), "train --epochs 1 --hidden 4 --checkpoint run --json"));
+    // Each takes minutes.
+    for (signal, status, arguments) in [
+        ("INT", 130, "generate --out set --scale 24 --dim 0 --memory 64"),
+        ("TERM", 143, "generate --out set --scale 24 --dim 0 --memory 64"),
+        ("INT", 130, "study work --batches 1000000"),
+        (
+            "TERM",
+            143,
+            "infer --checkpoint run --eval sampled --fanouts 10000,10000 --batch-size 1 --out o.npy",
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cohop"));
+        command.args(arguments.split_whitespace()).current_dir(folder.path());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while arguments.starts_with("generate") && !folder.path().join("set").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{arguments}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {output:?}");
+        assert!(!folder.path().join("set").exists() && !folder.path().join("o.npy").exists(), "{arguments}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let told = "cohop: interrupted; nothing of the data set is left\n";
+        assert_eq!(stderr.as_ref() == told, arguments.starts_with("generate"), "{stderr}");
     }
 }

@@ -317,7 +317,9 @@ fn what_is_missing_is_named() {
     let relation = "raw/relations/paper___cites___paper/edge.csv.gz";
     typed(false).remove(relation).refused(&[relation]);
     typed(false).remove("raw/nodetype-has-label.csv.gz").refused(&["nodetype-has-label.csv.gz"]);
-    typed(true).remove("raw/node-label.npz").refused(&["node-label.npz"]);
+    typed(true)
+        .remove("raw/node-label.npz")
+        .refused(&["node-label.npz: no such file", "the labels of vertices"]);
     typed(true).remove("raw/num_edges_dict.npz").refused(&["num_edges_dict.npz"]);
     papers(false, true).remove("raw/node-label.npz").refused(&["node-label.npz"]);
     let folder = papers(false, true);

@@ -98,12 +98,12 @@ fn mapped_features_are_checked_on_demand() {
 fn indices_are_read_unless_they_are_trusted() {
     let folder = write_folder(&small(Features::None));
     npy::write(&npy_path(&folder, "indices"), Dtype::U32, &[4], &[3u32, 0, 9, 1]).unwrap();
-    assert!(message(load(folder.path())).starts_with("indices[2] = 9 is out of range"));
+    assert!(message(load(folder.path())).contains("indices.npy: indices[2] = 9 is out of range"));
     let trusting = LoadOptions { trust_indices: true };
     assert_eq!(load_with(folder.path(), &trusting).unwrap().graph.indices(), [3, 0, 9, 1]);
     // Offsets are checked all the same.
     npy::write(&npy_path(&folder, "indptr"), Dtype::U64, &[5], &[0u64, 3, 2, 3, 4]).unwrap();
-    assert!(message(load_with(folder.path(), &trusting)).starts_with("indptr[2] = 2 is below"));
+    assert!(message(load_with(folder.path(), &trusting)).contains("indptr.npy: indptr[2] = 2 is below"));
 }
 
 #[test]
@@ -375,6 +375,9 @@ fn what_is_no_data_set_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let absent = folder.path().join("absent.npz");
     assert!(matches!(load(&absent), Err(Error::Io { path, .. }) if path == absent));
+    let expected = "absent.npz: no such file or folder: expected an existing .npz file or folder, or a built-in data \
+                    set: sbm, rmat";
+    assert!(message(load(&absent)).ends_with(expected));
     assert!(message(load(folder.path())).contains("has no array indptr"));
     let text = folder.path().join("notes.txt");
     std::fs::write(&text, "hello").unwrap();
@@ -442,7 +445,10 @@ fn rows_that_do_not_ascend_are_sorted() {
     assert_same(&again, &dataset);
     assert_eq!(notes.len(), 2, "{notes:?}");
     npy::write(&npy_path(&folder, "feat_indices"), Dtype::I32, &[4], &[3i32, 3, 1, 3]).unwrap();
-    assert!(message(load(folder.path())).starts_with("feature indices is 3 at position 1"));
+    assert!(
+        message(load(folder.path()))
+            .contains("feat_indices.npy: array feat_indices: feature indices is 3 at position 1")
+    );
     npy::write(&npy_path(&folder, "indices"), Dtype::I32, &[4], &[3i32, 0, -7, 1]).unwrap();
     assert!(message(load(folder.path())).contains("array indices: entry 2 is -7"));
 }

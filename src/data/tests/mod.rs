@@ -3,6 +3,7 @@
 mod builtin;
 mod features;
 mod files;
+mod messages;
 mod validate;
 
 use super::*;
