@@ -5,7 +5,7 @@ use std::path::Path;
 use cohop::graph::MAX_VERTICES;
 use cohop::{Error, Result};
 
-use crate::array::{Place, array_names};
+use crate::array::{ArrayStream, Place, array_names};
 use crate::sink::Sink;
 use crate::typed::read_pairs;
 use crate::{Found, Progress, ReadOptions};
@@ -37,6 +37,12 @@ pub(crate) fn read(
         Some(e) if e == "npy" => Place::npy(input),
         _ => return Err(Error::format(input, "is named neither .npy nor .npz")),
     };
+    if ArrayStream::open(&place)?.header().shape == [2, 2] {
+        found.notes.push(format!(
+            "{place} has shape [2, 2], which could be read both ways: it is taken as [2, edges], a row of sources \
+             and a row of destinations"
+        ));
+    }
     sink.expect(false, false, false);
     let n = options.n_vertices.unwrap_or(MAX_VERTICES);
     read_pairs(
@@ -66,10 +72,14 @@ mod tests {
         file(&path, &npy("<i4", false, &[3, 2], &[0i32, 4, 1, 5, 2, 6]));
         assert_eq!(read_file(super::read, &path, &plain).unwrap().edges(), expected);
         file(&path, &npy("<i8", true, &[3, 2], &[0i64, 1, 2, 4, 5, 6]));
-        assert_eq!(read_file(super::read, &path, &plain).unwrap().edges(), expected);
+        let found = read_file(super::read, &path, &plain).unwrap();
+        assert_eq!(found.edges(), expected);
+        assert!(!found.notes("shape"));
         // Two edges, as [2, edges].
         file(&path, &npy("<i8", false, &[2, 2], &[0i64, 1, 2, 3]));
-        assert_eq!(read_file(super::read, &path, &plain).unwrap().edges(), [(0, 2, 0), (1, 3, 0)]);
+        let found = read_file(super::read, &path, &plain).unwrap();
+        assert_eq!(found.edges(), [(0, 2, 0), (1, 3, 0)]);
+        assert!(found.notes("e.npy has shape [2, 2]") && found.notes("taken as [2, edges]"));
         let path = folder.path().join("e.npz");
         let edges = npy("<i8", false, &[2, 1], &[7i64, 8]);
         npz(&path, true, &[("edge_index", edges), ("x", npy("<f4", false, &[1], &[0f32]))]);
