@@ -105,13 +105,7 @@ impl Typed {
         let parts: Vec<Part> = self.types.iter().map(part).collect();
         let dtype = match dtype {
             Some(dtype) => dtype,
-            None => {
-                let mut halves = true;
-                for place in self.types.iter().filter_map(|kind| kind.features.as_ref()) {
-                    halves &= place.is_array && ArrayStream::open(place)?.header().dtype == Dtype::F16;
-                }
-                if halves { FeatureDtype::F16 } else { FeatureDtype::F32 }
-            }
+            None => usual_dtype(self.types.iter().filter_map(|kind| kind.features.as_ref()))?,
         };
         if write_matrix(&folder.join("feat.npy"), dtype, &parts, "features", found, progress)? {
             found.files.push("feat.npy".into());
@@ -355,6 +349,16 @@ pub(crate) fn write_matrix(
         found.notes.push(format!("{n_not_finite} values of {what} are NaN or infinite"));
     }
     Ok(true)
+}
+
+/// The type of features that nobody asked for one of: f16 if all are stored so, else f32.
+pub(crate) fn usual_dtype<'a>(places: impl Iterator<Item = &'a Place>) -> Result<FeatureDtype> {
+    for place in places {
+        if !place.is_array || ArrayStream::open(place)?.header().dtype != Dtype::F16 {
+            return Ok(FeatureDtype::F32);
+        }
+    }
+    Ok(FeatureDtype::F16)
 }
 
 /// How a type of features is stored.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use cohop::data::FeatureDtype;
 use cohop::data::npy::{Dtype, NpyArray, Writer};
 use cohop::rng::{Purpose, shuffle};
 use cohop::{Error, Result};
@@ -11,7 +10,7 @@ use crate::array::Place;
 use crate::edges::Ids;
 use crate::labels::{self, Scattered};
 use crate::text::{Lines, shown};
-use crate::typed::{Part, write_matrix, write_split};
+use crate::typed::{Part, usual_dtype, write_matrix, write_split};
 use crate::{Found, Progress, ReadOptions};
 
 /// Where the parts of a split come from.
@@ -127,8 +126,11 @@ impl Vertices<'_> {
     /// Writes features: a row for each vertex, in the order of their numbers, of numbers in `.npy` or text.
     pub(crate) fn features(&self, path: &Path, found: &mut Found, progress: Progress<'_>) -> Result<()> {
         let place = if is_npy(path) { Place::npy(path) } else { Place::text(path) };
+        let dtype = match self.options.feature_dtype {
+            Some(dtype) => dtype,
+            None => usual_dtype(std::iter::once(&place))?,
+        };
         let part = Part { name: String::new(), rows: self.n, place: Some(place), repeat: 1 };
-        let dtype = self.options.feature_dtype.unwrap_or(FeatureDtype::F32);
         if write_matrix(&self.folder.join("feat.npy"), dtype, &[part], "features", found, progress)? {
             found.files.push("feat.npy".into());
         }

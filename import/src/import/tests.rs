@@ -216,6 +216,34 @@ fn ids_labels_features_and_splits_come_from_their_files() {
 }
 
 #[test]
+fn features_stay_halves_unless_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    text(&at("e.txt"), "0 1\n");
+    let halves = [0.5, 1.0, -2.0, 6e-8].map(half::f16::from_f32);
+    file(&at("half.npy"), &npy("<f2", false, &[2, 2], &halves));
+    file(&at("single.npy"), &npy("<f4", false, &[2, 2], &halves.map(f32::from)));
+    text(&at("x.csv"), "0.5,1\n-2,0\n");
+    for (name, wanted, expected) in [
+        ("half.npy", None, FeatureDtype::F16),
+        ("half.npy", Some(FeatureDtype::F32), FeatureDtype::F32),
+        ("single.npy", None, FeatureDtype::F32),
+        ("single.npy", Some(FeatureDtype::F16), FeatureDtype::F16),
+        ("x.csv", None, FeatureDtype::F32),
+    ] {
+        let read = ReadOptions { feature_dtype: wanted, ..ReadOptions::default() };
+        let options = Options { read, features: Some(at(name)), overwrite: true, ..options() };
+        import(Format::Edges, &[at("e.txt")], &at("out"), &options, &mut quiet()).unwrap();
+        let set = load(at("out")).unwrap();
+        assert_eq!(set.features.dtype(), Some(expected), "{name}");
+        if name != "x.csv" {
+            let array = NpyArray::open(&at("out/feat.npy"), "feat").unwrap().floats().unwrap();
+            assert_eq!(array[..], halves.map(f32::from), "{name}");
+        }
+    }
+}
+
+#[test]
 fn random_splits_have_their_shares_of_the_labelled_vertices() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
