@@ -9,7 +9,7 @@ use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
 use cohop::{Error, Result};
 
 use crate::sink::Sink;
-use crate::text::{Lines, line_error, shown};
+use crate::text::{Lines, line_error, quoted, separator, shown};
 use crate::{Found, Progress, ReadOptions};
 
 /// What headers call the ends of edges.
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn read(&mut self, path: &Path, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<()> {
         let text = self.text;
         let mut lines = Lines::open(path)?;
-        let mut separator = None;
+        let mut by = None;
         let mut first = true;
         loop {
             let part = lines.part();
@@ -176,15 +176,11 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let fail = |problem: String| line_error(path, number, problem);
-            let by =
-                *separator.get_or_insert_with(|| [',', ';', '\t'].into_iter().find(|&c| trimmed.contains(c)));
+            let by = *by.get_or_insert_with(|| separator(trimmed));
             let mut row = Row::default();
             match by {
                 Some(by) if line.contains('"') => {
-                    let mut csv = csv::ReaderBuilder::new();
-                    let mut csv = csv.delimiter(by as u8).has_headers(false).from_reader(line.as_bytes());
-                    let mut record = csv::StringRecord::new();
-                    csv.read_record(&mut record).map_err(|e| fail(e.to_string()))?;
+                    let record = quoted(line, by).map_err(fail)?;
                     row.take(text, record.iter());
                     self.edge(&row, &mut first, sink, &fail)?;
                 }

@@ -8,10 +8,10 @@ use cohop::{Error, Result};
 
 use crate::array::Place;
 use crate::edges::Ids;
-use crate::labels::{self, Scattered};
+use crate::labels;
 use crate::text::{Lines, shown};
 use crate::typed::{Part, usual_dtype, write_matrix, write_split};
-use crate::{Found, Progress, ReadOptions};
+use crate::{Found, Progress, ReadOptions, label_text};
 
 /// Where the parts of a split come from.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,7 @@ pub(crate) struct Vertices<'a> {
 }
 
 impl Vertices<'_> {
-    /// Writes labels: a class for each vertex in order (`.npy`, or a text of one column), or lines of id and class.
+    /// Writes labels: a class for each vertex in order (`.npy`, or a text of one column), or text of id and class.
     pub(crate) fn labels(&self, path: &Path, found: &mut Found, progress: Progress<'_>) -> Result<()> {
         if is_npy(path) {
             return labels::write(
@@ -68,58 +68,22 @@ impl Vertices<'_> {
                 progress,
             );
         }
-        let mut lines = Lines::open(path)?;
-        let mut labels = Scattered::new(self.scratch, self.options.memory);
-        let mut first = true;
-        let mut next = 0u64;
-        while let Some(line) = lines.next_line()? {
-            let line = line.trim().to_owned();
-            if line.is_empty() || line.starts_with(['#', '%']) {
-                continue;
-            }
-            let fields: Vec<&str> =
-                line.split([',', ';', '\t', ' ']).map(str::trim).filter(|f| !f.is_empty()).collect();
-            let (vertex, label) = match fields[..] {
-                [label] => {
-                    next += 1;
-                    ((next <= self.n).then(|| (next - 1) as u32), label)
-                }
-                [id, label] => (self.number(id), label),
-                _ => {
-                    return Err(
-                        lines.error(format!("{}: expected a class, or an id and a class", shown(&line)))
-                    );
-                }
-            };
-            let class = label.parse::<f64>().ok();
-            if std::mem::take(&mut first) && class.is_none() {
-                // A header.
-                next = 0;
-                continue;
-            }
-            let class =
-                class.ok_or_else(|| lines.error(format!("label {}: expected a number", shown(label))))?;
-            let class = labels::class(class).map_err(|problem| lines.error(problem))?;
-            let vertex = vertex.ok_or_else(|| {
-                lines.error(format!(
-                    "{}: there is no such vertex, of {} that there are",
-                    shown(fields[0]),
-                    self.n
-                ))
-            })?;
-            labels.push(vertex, class)?;
-            if lines.number % (1 << 16) == 0 {
-                progress("reading labels", lines.part())?;
-            }
-        }
-        labels.write(self.folder, self.n, found)
+        label_text::write(self, path, found, progress)
     }
 
     /// The number of the vertex with an id.
-    fn number(&self, id: &str) -> Option<u32> {
+    pub(crate) fn number(&self, id: &str) -> Option<u32> {
         match self.ids {
             Some(ids) => ids.get(id),
             None => id.parse::<u32>().ok().filter(|&v| u64::from(v) < self.n),
+        }
+    }
+
+    /// Whether a text in the column of ids may be one, and not the column's name: a number, if ids are.
+    pub(crate) fn may_be_id(&self, id: &str) -> bool {
+        match self.ids {
+            Some(ids) => ids.get(id).is_some(),
+            None => id.parse::<f64>().is_ok(),
         }
     }
 
@@ -212,3 +176,6 @@ impl Vertices<'_> {
 fn is_npy(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "npy")
 }
+
+#[cfg(test)]
+mod tests;
