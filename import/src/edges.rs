@@ -8,6 +8,7 @@ use cohop::data::npy::{Dtype, Writer};
 use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
 use cohop::{Error, Result};
 
+use crate::names::{Names, Sorted};
 use crate::sink::Sink;
 use crate::text::{Lines, line_error, quoted, separator, shown};
 use crate::{Found, Progress, ReadOptions};
@@ -27,7 +28,7 @@ pub enum Column {
     Destination,
     /// A finite number.
     Weight,
-    /// A relation, 0 to 65535.
+    /// A relation: 0 to 65535, or a name.
     Type,
     /// When the edge came to be: a finite number.
     Time,
@@ -108,6 +109,9 @@ impl Ids {
     }
 }
 
+/// The file that says which type of edges has which number.
+const RELATIONS: &str = "relations.txt";
+
 /// Where times of edges are written, in the order of the lines.
 fn times_path(scratch: &Path) -> PathBuf {
     scratch.join("unordered_edge_time.npy")
@@ -123,6 +127,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) ids: Ids,
     times: Option<Writer>,
     largest_kind: u16,
+    /// If types of edges are names.
+    kinds: Option<Sorted>,
 }
 
 impl<'a> Reader<'a> {
@@ -139,15 +145,53 @@ impl<'a> Reader<'a> {
         let times = has(Column::Time).then(|| Writer::create(&times_path(scratch), Dtype::F64, None));
         let (has_weights, has_kinds) = (has(Column::Weight) && !options.without_weights, has(Column::Type));
         sink.expect(has_weights, has_kinds, times.is_some());
-        let ids = Ids::default();
+        let (ids, times) = (Ids::default(), times.transpose()?);
         let memory = options.memory;
-        Ok(Reader { text, has_weights, has_kinds, memory, ids, times: times.transpose()?, largest_kind: 0 })
+        Ok(Reader { text, has_weights, has_kinds, memory, ids, times, largest_kind: 0, kinds: None })
     }
 
-    /// What all files had.
-    pub(crate) fn found(&mut self, scratch: &Path, n_vertices: Option<u64>) -> Result<Found> {
+    /// Finds out whether types of edges are names, and then which there are: for this, all files are read.
+    pub(crate) fn read_kinds(&mut self, paths: &[PathBuf], progress: Progress<'_>) -> Result<()> {
+        if !self.has_kinds {
+            return Ok(());
+        }
+        let mut names = Names::new(self.memory, MAX_RELATIONS);
+        let (mut is_number, mut n_names) = (false, 0u64);
+        for path in paths {
+            let mut first = true;
+            rows(self.text, path, "reading names of types", &mut *progress, &mut |row, fail| {
+                let is_header = std::mem::take(&mut first) && self.is_header(row, true);
+                let Some(kind) = row.kind.filter(|_| !is_header) else { return Ok(true) };
+                if kind.parse::<f64>().is_err() {
+                    n_names += 1;
+                    return names.insert(kind).map(|()| true).map_err(fail);
+                }
+                // One name before the first number may be that of the column.
+                is_number = n_names <= 1;
+                match is_number {
+                    true => Ok(false),
+                    false => Err(fail(format!("type {}: those before are names, no numbers", shown(kind)))),
+                }
+            })?;
+            if is_number {
+                return Ok(());
+            }
+        }
+        self.kinds = Some(names.sorted()).filter(|_| n_names > 0);
+        Ok(())
+    }
+
+    /// What all files had. Names of types are written to `folder`.
+    pub(crate) fn found(&mut self, folder: &Path, scratch: &Path, n_vertices: Option<u64>) -> Result<Found> {
         let mut found = Found { has_weights: self.has_weights, n_vertices, ..Found::default() };
         found.n_relations = if self.has_kinds { u32::from(self.largest_kind) + 1 } else { 1 };
+        if let Some(kinds) = &self.kinds {
+            kinds.write(&folder.join(RELATIONS))?;
+            found.files.push(RELATIONS.into());
+            found.notes.push(format!(
+                "types of edges have names: {RELATIONS} has them, a line each, in the order of their numbers"
+            ));
+        }
         if let Some(times) = self.times.take() {
             times.finish()?;
             found.edge_times = Some(times_path(scratch));
@@ -157,78 +201,42 @@ impl<'a> Reader<'a> {
 
     /// Reads a file. Errors name the file and the line.
     pub(crate) fn read(&mut self, path: &Path, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<()> {
-        let text = self.text;
-        let mut lines = Lines::open(path)?;
-        let mut by = None;
         let mut first = true;
-        loop {
-            let part = lines.part();
-            if lines.number % (1 << 16) == 0 {
-                progress("reading edges", part)?;
+        let text = self.text;
+        rows(text, path, "reading edges", progress, &mut |row, fail| {
+            if std::mem::take(&mut first) && self.is_header(row, self.kinds.is_some()) {
+                return Ok(true);
             }
-            let number = lines.number + 1;
-            let Some(line) = lines.next_line()? else { return Ok(()) };
-            let trimmed = line.trim();
-            if number == 1 && trimmed.starts_with("%%MatrixMarket") {
-                return Err(line_error(path, number, "is a Matrix Market file: its format is mtx"));
-            }
-            if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
-                continue;
-            }
-            let fail = |problem: String| line_error(path, number, problem);
-            let by = *by.get_or_insert_with(|| separator(trimmed));
-            let mut row = Row::default();
-            match by {
-                Some(by) if line.contains('"') => {
-                    let record = quoted(line, by).map_err(fail)?;
-                    row.take(text, record.iter());
-                    self.edge(&row, &mut first, sink, &fail)?;
-                }
-                // Mixed tabs and spaces are common, as are several in a row.
-                None | Some('\t') if !(by.is_some() && text.map_ids) => {
-                    row.take(text, trimmed.split_ascii_whitespace());
-                    self.edge(&row, &mut first, sink, &fail)?;
-                }
-                by => {
-                    row.take(text, line.split(by.unwrap_or(' ')).map(str::trim));
-                    self.edge(&row, &mut first, sink, &fail)?;
-                }
-            }
-        }
+            self.edge(row, sink, fail).map(|()| true)
+        })
     }
 
-    fn edge(
-        &mut self,
-        row: &Row<'_>,
-        first: &mut bool,
-        sink: &mut dyn Sink,
-        fail: &dyn Fn(String) -> Error,
-    ) -> Result<()> {
+    /// Whether a file's first line names its columns. `names`: types are names.
+    fn is_header(&self, row: &Row<'_>, names: bool) -> bool {
+        if let Some(header) = self.text.header {
+            return header;
+        }
+        if !self.text.map_ids {
+            let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
+            return !is_id(row.source) && !is_id(row.destination);
+        }
+        // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
+        let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());
+        let named = |field: Option<&str>, names: &[&str]| {
+            field.is_some_and(|f| names.contains(&f.to_ascii_lowercase().as_str()))
+        };
+        (self.has_weights && no_number(row.weight))
+            || (self.has_kinds && !names && no_number(row.kind))
+            || (self.text.columns.contains(&Column::Time) && no_number(row.time))
+            || (named(row.source, &SOURCE_NAMES) && named(row.destination, &DESTINATION_NAMES))
+    }
+
+    fn edge(&mut self, row: &Row<'_>, sink: &mut dyn Sink, fail: &dyn Fn(String) -> Error) -> Result<()> {
         let need = |field: Option<&str>, name: &str| {
             field
                 .map(str::to_owned)
                 .ok_or_else(|| fail(format!("has no {name}: expected a value in its column")))
         };
-        if std::mem::take(first) {
-            let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
-            let names = match self.text.map_ids {
-                // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
-                true => {
-                    let wanted = [(self.has_weights, row.weight), (self.has_kinds, row.kind)];
-                    let timed = (self.times.is_some(), row.time);
-                    let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());
-                    let named = |field: Option<&str>, names: &[&str]| {
-                        field.is_some_and(|f| names.contains(&f.to_ascii_lowercase().as_str()))
-                    };
-                    wanted.into_iter().chain([timed]).any(|(has, field)| has && no_number(field))
-                        || (named(row.source, &SOURCE_NAMES) && named(row.destination, &DESTINATION_NAMES))
-                }
-                false => !is_id(row.source) && !is_id(row.destination),
-            };
-            if self.text.header.unwrap_or(names) {
-                return Ok(());
-            }
-        }
         let (Some(source), Some(destination)) = (row.source, row.destination) else {
             need(row.source, "source")?;
             need(row.destination, "destination")?;
@@ -246,8 +254,13 @@ impl<'a> Reader<'a> {
         let mut kind = 0;
         if self.has_kinds {
             let field = need(row.kind, "type")?;
-            let number = field.parse::<u16>().ok().filter(|&kind| usize::from(kind) < MAX_RELATIONS);
-            let expected = || format!("type {}: expected an integer below {MAX_RELATIONS}", shown(&field));
+            let number = match &self.kinds {
+                Some(kinds) => kinds.number(&field).map(|kind| kind as u16),
+                None => field.parse::<u16>().ok(),
+            };
+            let expected = || {
+                format!("type {}: expected an integer below {MAX_RELATIONS}, or names only", shown(&field))
+            };
             kind = number.ok_or_else(|| fail(expected()))?;
             self.largest_kind = self.largest_kind.max(kind);
         }
@@ -271,6 +284,52 @@ impl<'a> Reader<'a> {
             let most = MAX_VERTICES - 1;
             fail(format!("id {}: expected an integer from 0 to {most}, or --ids map", shown(id)))
         })
+    }
+}
+
+type TakeRow<'a> = &'a mut dyn FnMut(&Row<'_>, &dyn Fn(String) -> Error) -> Result<bool>;
+
+/// Calls `take` with every line that is neither empty nor a comment, and with what makes errors of it, until it returns
+/// false.
+fn rows(text: &EdgeText, path: &Path, doing: &str, progress: Progress<'_>, take: TakeRow<'_>) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    let mut by = None;
+    loop {
+        let part = lines.part();
+        if lines.number % (1 << 16) == 0 {
+            progress(doing, part)?;
+        }
+        let number = lines.number + 1;
+        let Some(line) = lines.next_line()? else { return Ok(()) };
+        let trimmed = line.trim();
+        if number == 1 && trimmed.starts_with("%%MatrixMarket") {
+            return Err(line_error(path, number, "is a Matrix Market file: its format is mtx"));
+        }
+        if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
+            continue;
+        }
+        let fail = |problem: String| line_error(path, number, problem);
+        let by = *by.get_or_insert_with(|| separator(trimmed));
+        let mut row = Row::default();
+        let goes_on = match by {
+            Some(by) if line.contains('"') => {
+                let record = quoted(line, by).map_err(fail)?;
+                row.take(text, record.iter());
+                take(&row, &fail)?
+            }
+            // Mixed tabs and spaces are common, as are several in a row.
+            None | Some('\t') if !(by.is_some() && text.map_ids) => {
+                row.take(text, trimmed.split_ascii_whitespace());
+                take(&row, &fail)?
+            }
+            by => {
+                row.take(text, line.split(by.unwrap_or(' ')).map(str::trim));
+                take(&row, &fail)?
+            }
+        };
+        if !goes_on {
+            return Ok(());
+        }
     }
 }
 

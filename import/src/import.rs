@@ -213,10 +213,11 @@ fn fill(
     let mut found = match format {
         Format::Edges => {
             let mut reader = Reader::new(&read, scratch, &mut sink)?;
+            reader.read_kinds(inputs, &mut *progress)?;
             for input in inputs {
                 reader.read(input, &mut sink, &mut *progress)?;
             }
-            let found = reader.found(scratch, read.n_vertices)?;
+            let found = reader.found(folder, scratch, read.n_vertices)?;
             ids = read.text.map_ids.then_some(reader.ids);
             found
         }

@@ -168,6 +168,46 @@ fn edge_features_of_an_ogb_folder_follow_their_edges() {
 }
 
 #[test]
+fn types_of_edges_may_have_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let run = |files: &[&str], map_ids, columns: &str| {
+        let paths: Vec<_> = (0..files.len()).map(|i| at(&format!("e{i}.csv"))).collect();
+        paths.iter().zip(files).for_each(|(path, lines)| text(path, lines));
+        let columns = columns.split(',').map(|column| column.parse().unwrap()).collect();
+        let read =
+            ReadOptions { text: EdgeText { map_ids, columns, header: None }, ..ReadOptions::default() };
+        let options = Options { read, overwrite: true, ..options() };
+        let imported = import(Format::Edges, &paths, &at("out"), &options, &mut quiet())?;
+        let edges: Vec<_> = edges_of(&load(at("out"))?).iter().map(|edge| (edge.0, edge.1, edge.2)).collect();
+        let names = std::fs::read_to_string(at("out/relations.txt")).ok();
+        assert_eq!(imported.notes.iter().any(|note| note.contains("relations.txt")), names.is_some());
+        Ok::<_, Error>((edges, names.unwrap_or_default()))
+    };
+    let columns = "source,type,destination";
+    // Numbers in the order of names, over all files, of which each has its header.
+    let files = ["s,rel,d\n0,likes,1\n1,\"is, or was\",2\n", "s,rel,d\n2,hates,0\n0,likes,2\n"];
+    let expected =
+        (vec![(2, 0, 0), (0, 1, 2), (0, 2, 2), (1, 2, 1)], "hates\nis, or was\nlikes\n".to_owned());
+    assert_eq!(run(&files, false, columns).unwrap(), expected);
+    let files = files.map(|lines| lines.replace("s,rel,d", "source,rel,target"));
+    assert_eq!(run(&[&files[0], &files[1]], true, columns).unwrap(), expected);
+    // Numbers stay numbers, and the first line is a header by them.
+    let numbers = "who,rel,whom\nann,5,bob\nbob,0,ann\n";
+    assert_eq!(run(&[numbers], true, columns).unwrap(), (vec![(1, 0, 0), (0, 1, 5)], String::new()));
+    assert_eq!(run(&["0,likes,1\n"], false, columns).unwrap(), (vec![(0, 1, 0)], "likes\n".to_owned()));
+    for (lines, texts) in [
+        ("0,likes,1\n1,hates,0\n2,5,1\n", ["line 3", "\"5\"", "names"]),
+        ("0,5,1\n1,hates,0\n", ["line 2", "\"hates\"", "integer"]),
+        ("0,hates,1\n1,5,0\n", ["line 1", "\"hates\"", "integer"]),
+        ("0,likes,1\n1,,0\n", ["line 2", "no type", "column"]),
+    ] {
+        let error = run(&[lines], false, columns).unwrap_err().to_string();
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}: expected {texts:?}");
+    }
+}
+
+#[test]
 fn ids_labels_features_and_splits_come_from_their_files() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
