@@ -89,6 +89,9 @@ pub(super) struct ImportArgs {
     /// Features of vertices, a row each in the order of their numbers: .npy, or text with commas
     #[arg(long, value_name = "FILE", help_heading = "Vertices")]
     features: Option<PathBuf>,
+    /// Find rows of --features by id, in any order: of text the first column is the id, of .npy row k is that of id k
+    #[arg(long, requires = "features", help_heading = "Vertices")]
+    features_by_id: bool,
     /// Type of the features that are written [default: f32, or f16 where they are]
     #[arg(long, value_name = "f32|f16|bf16", help_heading = "Vertices")]
     feature_dtype: Option<FeatureDtype>,
@@ -190,6 +193,7 @@ impl ImportArgs {
             self_loops: self.self_loops,
             labels: self.labels.clone(),
             features: self.features.clone(),
+            features_by_id: self.features_by_id,
             split: self.split.clone(),
             seed,
             overwrite: self.overwrite,

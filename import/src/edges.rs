@@ -96,6 +96,22 @@ impl Ids {
         self.numbers.get(id).copied()
     }
 
+    /// The number of the vertex whose id is an integer. Beyond 2^53 they are not exact, and none is found.
+    pub(crate) fn get_integer(&self, id: f64) -> Option<u32> {
+        (id.abs() <= 2f64.powi(53)).then(|| self.get(&id.to_string())).flatten()
+    }
+
+    /// The first id, in the order of their numbers, of those that `wanted` takes.
+    pub(crate) fn first(&self, wanted: impl Fn(&str) -> bool) -> Option<&str> {
+        let all = self.numbers.iter().filter(|(id, _)| wanted(id));
+        all.min_by_key(|(_, number)| **number).map(|(id, _)| &**id)
+    }
+
+    /// The id of a vertex. Takes a look at all of them.
+    pub(crate) fn name(&self, vertex: u32) -> Option<&str> {
+        self.numbers.iter().find(|(_, number)| **number == vertex).map(|(id, _)| &**id)
+    }
+
     /// How many ids there are.
     pub(crate) fn len(&self) -> usize {
         self.numbers.len()

@@ -362,7 +362,7 @@ pub(crate) fn usual_dtype<'a>(places: impl Iterator<Item = &'a Place>) -> Result
 }
 
 /// How a type of features is stored.
-fn stored(dtype: FeatureDtype) -> Dtype {
+pub(crate) fn stored(dtype: FeatureDtype) -> Dtype {
     match dtype {
         FeatureDtype::F32 => Dtype::F32,
         FeatureDtype::F16 => Dtype::F16,
@@ -371,7 +371,7 @@ fn stored(dtype: FeatureDtype) -> Dtype {
 }
 
 /// A finite value that the type cannot hold.
-fn too_large(dtype: FeatureDtype, row: &[f64]) -> Option<f64> {
+pub(crate) fn too_large(dtype: FeatureDtype, row: &[f64]) -> Option<f64> {
     let limit = match dtype {
         FeatureDtype::F16 => f64::from(f16::MAX),
         FeatureDtype::F32 => f64::from(f32::MAX),
@@ -380,7 +380,7 @@ fn too_large(dtype: FeatureDtype, row: &[f64]) -> Option<f64> {
     row.iter().copied().find(|v| v.is_finite() && v.abs() > limit)
 }
 
-fn write_row(writer: &mut Writer, dtype: FeatureDtype, row: &[f64]) -> Result<()> {
+pub(crate) fn write_row(writer: &mut Writer, dtype: FeatureDtype, row: &[f64]) -> Result<()> {
     match dtype {
         FeatureDtype::F32 => writer.write(&row.iter().map(|&v| v as f32).collect::<Vec<_>>()),
         FeatureDtype::F16 => writer.write(&row.iter().map(|&v| f16::from_f64(v)).collect::<Vec<_>>()),
