@@ -10,7 +10,7 @@ use cohop::{Error, Result};
 
 use crate::names::{Names, Sorted};
 use crate::sink::Sink;
-use crate::text::{Lines, line_error, quoted, separator, shown};
+use crate::text::{Lines, heap_bytes, line_error, quoted, separator, shown};
 use crate::{Found, Progress, ReadOptions};
 
 /// What headers call the ends of edges.
@@ -73,22 +73,36 @@ impl Default for EdgeText {
 #[derive(Default)]
 pub(crate) struct Ids {
     numbers: HashMap<Box<str>, u32>,
+    /// Memory of the texts.
     bytes: u64,
 }
+
+/// An entry of the table and its byte of control.
+const ENTRY_BYTES: u64 = size_of::<(Box<str>, u32)>() as u64 + 1;
 
 impl Ids {
     fn number(&mut self, id: &str, memory: u64) -> Result<u32> {
         if let Some(number) = self.get(id) {
             return Ok(number);
         }
-        // An entry of the table, its share of free ones, and the text with what its allocation costs.
-        self.bytes += 64 + id.len() as u64;
-        if self.bytes > memory {
-            return Err(Error::invalid("--memory", memory, "more: ids take more than their quarter of it"));
+        self.bytes += heap_bytes(id.len());
+        if self.memory_with_one_more() > memory {
+            let n = self.len();
+            let expected = format!("more: beyond {n}, ids take more than the quarter that is theirs");
+            return Err(Error::invalid("--memory", format!("{} bytes", 4 * memory), expected));
         }
         let number = self.numbers.len() as u32;
         self.numbers.insert(id.into(), number);
         Ok(number)
+    }
+
+    /// What texts and table take while the next id comes: where the table is full, it is copied to one of twice the
+    /// size.
+    fn memory_with_one_more(&self) -> u64 {
+        // Of 8 places, 7 are used at most.
+        let places = (self.numbers.capacity() as u64).div_ceil(7) * 8;
+        let tables = if self.numbers.len() == self.numbers.capacity() { 3 * places.max(4) } else { places };
+        self.bytes + tables * ENTRY_BYTES
     }
 
     /// The number of an id that was seen.
@@ -372,5 +386,35 @@ impl<'a> Row<'a> {
                 Column::Skip => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By what the table says of itself and what glibc's `malloc` takes: 32 bytes for a text of up to 24, 48 up to 40.
+    #[test]
+    fn ids_take_no_more_memory_than_is_counted() {
+        let memory = 1 << 20;
+        let mut ids = Ids::default();
+        let (mut n, mut texts) = (0u64, 0);
+        let error = loop {
+            let id = if n % 2 == 0 { format!("{n:010}") } else { format!("{n:030}") };
+            let before = ids.numbers.capacity();
+            if let Err(error) = ids.number(&id, memory) {
+                break error.to_string();
+            }
+            assert_eq!(ids.number(&id, memory).unwrap(), n as u32);
+            n += 1;
+            texts += if n % 2 == 1 { 32 } else { 48 };
+            // Entries of 24 bytes and 1, in a table with room for an eighth more; the old one too while it is copied.
+            let grown = if ids.numbers.capacity() == before { 0 } else { before };
+            let tables = (ids.numbers.capacity() + grown) as u64 * 8 / 7 * 25;
+            assert!(tables + texts <= memory, "{tables} and {texts} for {n} ids");
+        };
+        // Nothing is refused too early: 14,336 ids fill a table that would take more than all memory when it grows.
+        assert_eq!(n, 14_336);
+        assert!(error.contains("4194304") && error.contains(&format!("beyond {n}")), "{error}");
     }
 }
