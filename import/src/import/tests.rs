@@ -311,7 +311,7 @@ fn random_splits_have_their_shares_of_the_labelled_vertices() {
     // Each vertex is as likely in each part as every other: for 400 seeds, 240 times for training, within 6 deviations.
     let mut trained = vec![0; 1000];
     (0..400).for_each(|seed| split(".6,.2,.2", seed)[0].iter().for_each(|&v| trained[v as usize] += 1));
-    let within = |v: usize| v % 10 == 0 || (181..=299).contains(&trained[v]);
+    let within = |v: usize| v.is_multiple_of(10) || (181..=299).contains(&trained[v]);
     assert!((0..1000).all(within));
     assert_eq!(split("1,0,0", 3).each_ref().map(Vec::len), [900, 0, 0]);
     assert_eq!(split("0.1,0,0", 1).each_ref().map(Vec::len), [90, 0, 0]);
