@@ -59,8 +59,8 @@ pub(super) struct ImportArgs {
     /// ends have names like source and target]
     #[arg(long, value_name = "true|false", help_heading = "Text")]
     header: Option<bool>,
-    /// Ids are vertex numbers, or are numbered by first appearance (with ids.txt to tell). Ids of --labels and --split are
-    /// of the same kind: in arrays, those that are integers
+    /// Ids are vertex numbers, or are numbered by first appearance (with ids.txt to tell). Ids of --labels and --split
+    /// are of the same kind: in arrays, those that are integers
     #[arg(long, value_enum, default_value_t = IdsName::Numbers, help_heading = "Text")]
     ids: IdsName,
     /// Matrices: does entry (i, j) mean an edge from i (rows are sources) or to i (rows are destinations)?

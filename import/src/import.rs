@@ -74,13 +74,13 @@ pub struct Options {
     pub deduplicate: bool,
     /// What becomes of self-loops.
     pub self_loops: SelfLoops,
-    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex (with mapped ids, row
-    /// k is that of the id k); or text: a class a line, or lines of id and class. In text, classes may be names.
+    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex (with mapped ids,
+    /// row k is that of the id k); or text: a class a line, or lines of id and class. In text, classes may be names.
     pub labels: Option<PathBuf>,
     /// Features that the format has not: a row for each vertex by number, `.npy` or text.
     pub features: Option<PathBuf>,
-    /// Rows of features are found by id, in any order: in text, the first column is the id; of a `.npy`, row k is that of
-    /// the id k. A vertex without a row is an error.
+    /// Rows of features are found by id, in any order: in text, the first column is the id; of a `.npy`, row k is that
+    /// of the id k. A vertex without a row is an error.
     pub features_by_id: bool,
     /// The split, instead of the format's own. Ids in files are those of the edges' files.
     pub split: Option<SplitFrom>,
