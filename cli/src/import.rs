@@ -84,8 +84,8 @@ pub(super) struct ImportArgs {
     /// Leave out the values of matrices and the weights of edges
     #[arg(long, help_heading = "Edges")]
     no_weights: bool,
-    /// Classes of vertices: .npy, or text of a class a line, or of id and class. In text, classes are numbers, or names,
-    /// which are numbered in their sorted order (with classes.txt to tell); CSV with quotes is read
+    /// Classes of vertices: .npy, or text of a class a line, or of id and class. In text, classes are numbers, or
+    /// names, which are numbered in their sorted order (with classes.txt to tell); CSV with quotes is read
     #[arg(long, value_name = "FILE", help_heading = "Vertices")]
     labels: Option<PathBuf>,
     /// Which of several columns of labels is the class, from 0

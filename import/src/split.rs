@@ -77,9 +77,9 @@ impl Vertices<'_> {
         Ok(())
     }
 
-    /// A random split whose parts have exactly their shares, in one pass over the vertices: a vertex goes to a part with
-    /// the chance that the places left in the part are of the vertices left (Knuth's selection sampling). Memory does not
-    /// grow with the vertices.
+    /// A random split whose parts have exactly their shares, in one pass over the vertices: a vertex goes to a part
+    /// with the chance that the places left in the part are of the vertices left (Knuth's selection sampling). Memory
+    /// does not grow with the vertices.
     fn draw(&self, fractions: &[f64; 3], seed: u64, found: &mut Found, progress: Progress<'_>) -> Result<()> {
         let path = self.folder.join("labels.npy");
         let labels = match path.is_file() {
