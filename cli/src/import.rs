@@ -22,8 +22,10 @@ use cohop_import::{Column, EdgeText, Format, Options, ReadOptions, Rows, SelfLoo
 Examples:
   cohop import edges soc-LiveJournal1.txt.gz --out livejournal --undirected
   cohop import edges trades.csv --columns source,destination,weight,-,time --ids map --labels kinds.csv --out trades
+  cohop import edges facts.tsv --columns source,type,destination --ids map --features x.csv --features-by-id --out facts
   cohop import mtx web.mtx.gz --rows sources --out web
   cohop import npz-csr adjacency.npz --rows sources --labels y.npy --features x.npy --split .6,.2,.2 --out set
+  cohop import edge-index edges.npy --split train_mask.npy,val_mask.npy,test_mask.npy --out set
   cohop import ogb dataset/ogbn_products --out products
   cohop import graphbolt datasets/ogbn-arxiv --out arxiv")]
 pub(super) struct ImportArgs {
@@ -42,7 +44,8 @@ pub(super) struct ImportArgs {
     /// Memory to take, in MiB; more than that of files goes through the disk
     #[arg(long, default_value_t = 2048, value_name = "MIB", value_parser = number::between(16, 1 << 30))]
     memory: usize,
-    /// What the columns of text hold: source, destination, weight, type, time, or - for what is not read
+    /// What the columns of text hold: source, destination, weight, type, time, or - for what is not read. Types are
+    /// numbers, or names, which are numbered in their sorted order (with relations.txt to tell)
     #[arg(
         long,
         value_name = "NAME,...",
@@ -56,7 +59,8 @@ pub(super) struct ImportArgs {
     /// ends have names like source and target]
     #[arg(long, value_name = "true|false", help_heading = "Text")]
     header: Option<bool>,
-    /// Ids are vertex numbers, or are numbered by first appearance (with ids.txt to tell)
+    /// Ids are vertex numbers, or are numbered by first appearance (with ids.txt to tell). Ids of --labels and --split
+    /// are of the same kind: in arrays, those that are integers
     #[arg(long, value_enum, default_value_t = IdsName::Numbers, help_heading = "Text")]
     ids: IdsName,
     /// Matrices: does entry (i, j) mean an edge from i (rows are sources) or to i (rows are destinations)?
@@ -80,19 +84,24 @@ pub(super) struct ImportArgs {
     /// Leave out the values of matrices and the weights of edges
     #[arg(long, help_heading = "Edges")]
     no_weights: bool,
-    /// Classes of vertices: .npy, or text of a class a line, or of id and class
+    /// Classes of vertices: .npy, or text of a class a line, or of id and class. In text, classes are numbers, or
+    /// names, which are numbered in their sorted order (with classes.txt to tell); CSV with quotes is read
     #[arg(long, value_name = "FILE", help_heading = "Vertices")]
     labels: Option<PathBuf>,
-    /// Which of several columns of labels is the class
+    /// Which of several columns of labels is the class, from 0
     #[arg(long, value_name = "K", help_heading = "Vertices")]
     label_column: Option<usize>,
-    /// Features of vertices, a row each in the order of their numbers: .npy, or text with commas
+    /// Features of vertices, a row each in the order of their numbers: .npy, or text with commas and without a header
     #[arg(long, value_name = "FILE", help_heading = "Vertices")]
     features: Option<PathBuf>,
+    /// Find rows of --features by id, in any order: of text the first column is the id, of .npy row k is that of id k
+    #[arg(long, requires = "features", help_heading = "Vertices")]
+    features_by_id: bool,
     /// Type of the features that are written [default: f32, or f16 where they are]
     #[arg(long, value_name = "f32|f16|bf16", help_heading = "Vertices")]
     feature_dtype: Option<FeatureDtype>,
-    /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or files
+    /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or three
+    /// files: .npy of ids or a mask each, or text of ids, one a line
     #[arg(long, value_name = "A,B,C", help_heading = "Vertices")]
     split: Option<SplitFrom>,
     /// OGB: which of several splits, by name
@@ -108,7 +117,7 @@ enum FormatName {
     Mtx,
     /// A sparse matrix of SciPy: CSR, CSC or COO
     NpzCsr,
-    /// PyTorch Geometric's edge_index in .npy or .npz: [2, edges] or [edges, 2]
+    /// PyTorch Geometric's edge_index in .npy or .npz: [2, edges], or [edges, 2] unless there are 2 edges
     EdgeIndex,
     /// The folder of a node property set of OGB
     Ogb,
@@ -190,6 +199,7 @@ impl ImportArgs {
             self_loops: self.self_loops,
             labels: self.labels.clone(),
             features: self.features.clone(),
+            features_by_id: self.features_by_id,
             split: self.split.clone(),
             seed,
             overwrite: self.overwrite,

@@ -115,11 +115,16 @@ fn load(
 ) -> std::result::Result<End, String> {
     let out = folder.join("imported");
     let read = ReadOptions { rows: Some(Rows::Sources), label_column: None, ..ReadOptions::default() };
+    let beside =
+        |name: &str| Some(folder.join(name)).filter(|path| path.is_file() && format == Format::Edges);
     let options = Options {
         read,
         memory: 16 << 20,
         undirected: random.index(2) == 0,
         deduplicate: random.index(2) == 0,
+        labels: beside("y.csv"),
+        features_by_id: beside("x.csv").is_some(),
+        features: beside("x.csv"),
         ..Options::default()
     };
     match import(format, &[input.to_owned()], &out, &options, &mut |_, _| Ok(())) {
@@ -150,7 +155,13 @@ fn array(descr: &str, shape: &str, numbers: &[i64]) -> Vec<u8> {
 fn edges() -> Result<Vec<Vec<File>>> {
     let lists =
         ["# SNAP\n0\t1\n1\t2\n3\t0\n", "source,target\n0,1\n1,2\n", "% KONECT\n0 1\n2 1\n", "0;1\n\"2\";1\n"];
-    Ok(lists.iter().map(|list| texts(&[("e.txt", list)])).collect())
+    let mut samples: Vec<_> = lists.iter().map(|list| texts(&[("e.txt", list)])).collect();
+    samples.push(texts(&[
+        ("e.txt", "0 1\n1 2\n"),
+        ("y.csv", "id,class\n1,\"a, b\"\n0,c\n2,\n"),
+        ("x.csv", ",0,1\n2,0.5,\n0,1,2\n\"1\",3,4\n"),
+    ]));
+    Ok(samples)
 }
 
 fn matrices() -> Result<Vec<Vec<File>>> {

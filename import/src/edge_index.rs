@@ -5,7 +5,7 @@ use std::path::Path;
 use cohop::graph::MAX_VERTICES;
 use cohop::{Error, Result};
 
-use crate::array::{Place, array_names};
+use crate::array::{ArrayStream, Place, array_names};
 use crate::sink::Sink;
 use crate::typed::read_pairs;
 use crate::{Found, Progress, ReadOptions};
@@ -37,6 +37,12 @@ pub(crate) fn read(
         Some(e) if e == "npy" => Place::npy(input),
         _ => return Err(Error::format(input, "is named neither .npy nor .npz")),
     };
+    if ArrayStream::open(&place)?.header().shape == [2, 2] {
+        found.notes.push(format!(
+            "{place} has shape [2, 2], which could be read both ways: it is taken as [2, edges], a row of sources \
+             and a row of destinations"
+        ));
+    }
     sink.expect(false, false, false);
     let n = options.n_vertices.unwrap_or(MAX_VERTICES);
     read_pairs(
@@ -51,17 +57,7 @@ pub(crate) fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{file, npy, npz, read, refused};
-
-    fn reader(
-        input: &Path,
-        options: &ReadOptions,
-        _: &Path,
-        sink: &mut dyn Sink,
-        progress: Progress<'_>,
-    ) -> Result<Found> {
-        super::read(input, options, sink, progress)
-    }
+    use crate::testing::{file, npy, npz, read_file, refused_file};
 
     #[test]
     fn rows_and_columns_of_pairs_are_read() {
@@ -70,20 +66,24 @@ mod tests {
         let expected = [(0, 4, 0), (1, 5, 0), (2, 6, 0)];
         let plain = ReadOptions::default();
         file(&path, &npy("<i8", false, &[2, 3], &[0i64, 1, 2, 4, 5, 6]));
-        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        assert_eq!(read_file(super::read, &path, &plain).unwrap().edges(), expected);
         file(&path, &npy("<i4", true, &[2, 3], &[0i32, 4, 1, 5, 2, 6]));
-        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        assert_eq!(read_file(super::read, &path, &plain).unwrap().edges(), expected);
         file(&path, &npy("<i4", false, &[3, 2], &[0i32, 4, 1, 5, 2, 6]));
-        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        assert_eq!(read_file(super::read, &path, &plain).unwrap().edges(), expected);
         file(&path, &npy("<i8", true, &[3, 2], &[0i64, 1, 2, 4, 5, 6]));
-        assert_eq!(read(reader, &path, &plain).unwrap().edges(), expected);
+        let found = read_file(super::read, &path, &plain).unwrap();
+        assert_eq!(found.edges(), expected);
+        assert!(!found.notes("shape"));
         // Two edges, as [2, edges].
         file(&path, &npy("<i8", false, &[2, 2], &[0i64, 1, 2, 3]));
-        assert_eq!(read(reader, &path, &plain).unwrap().edges(), [(0, 2, 0), (1, 3, 0)]);
+        let found = read_file(super::read, &path, &plain).unwrap();
+        assert_eq!(found.edges(), [(0, 2, 0), (1, 3, 0)]);
+        assert!(found.notes("e.npy has shape [2, 2]") && found.notes("taken as [2, edges]"));
         let path = folder.path().join("e.npz");
         let edges = npy("<i8", false, &[2, 1], &[7i64, 8]);
         npz(&path, true, &[("edge_index", edges), ("x", npy("<f4", false, &[1], &[0f32]))]);
-        let found = read(reader, &path, &ReadOptions { n_vertices: Some(9), ..plain }).unwrap();
+        let found = read_file(super::read, &path, &ReadOptions { n_vertices: Some(9), ..plain }).unwrap();
         assert_eq!((found.edges(), found.found.n_vertices), (vec![(7, 8, 0)], Some(9)));
         assert!(found.notes("not x"));
     }
@@ -94,13 +94,13 @@ mod tests {
         let path = folder.path().join("e.npy");
         let plain = ReadOptions::default();
         file(&path, &npy("<i8", false, &[3], &[0i64, 1, 2]));
-        refused(reader, &path, &plain, &["[3]", "[2, edges]"]);
+        refused_file(super::read, &path, &plain, &["[3]", "[2, edges]"]);
         file(&path, &npy("<i8", false, &[2, 1], &[0i64, -1]));
-        refused(reader, &path, &plain, &["destination -1"]);
+        refused_file(super::read, &path, &plain, &["destination -1"]);
         file(&path, &npy("<i8", false, &[2, 1], &[0i64, 5]));
-        refused(reader, &path, &ReadOptions { n_vertices: Some(5), ..plain.clone() }, &["0 to 4"]);
+        refused_file(super::read, &path, &ReadOptions { n_vertices: Some(5), ..plain.clone() }, &["0 to 4"]);
         file(&path, &npy("<i8", false, &[2, 9], &[0i64, 5]));
-        refused(reader, &path, &plain, &["truncated"]);
-        refused(reader, &folder.path().join("e.pt"), &plain, &[".npy nor .npz"]);
+        refused_file(super::read, &path, &plain, &["truncated"]);
+        refused_file(super::read, &folder.path().join("e.pt"), &plain, &[".npy nor .npz"]);
     }
 }

@@ -8,8 +8,9 @@ use cohop::data::npy::{Dtype, Writer};
 use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
 use cohop::{Error, Result};
 
+use crate::names::{Names, Sorted};
 use crate::sink::Sink;
-use crate::text::{Lines, line_error, shown};
+use crate::text::{Lines, heap_bytes, line_error, quoted, separator, shown};
 use crate::{Found, Progress, ReadOptions};
 
 /// What headers call the ends of edges.
@@ -27,7 +28,7 @@ pub enum Column {
     Destination,
     /// A finite number.
     Weight,
-    /// A relation, 0 to 65535.
+    /// A relation: 0 to 65535, or a name.
     Type,
     /// When the edge came to be: a finite number.
     Time,
@@ -72,27 +73,57 @@ impl Default for EdgeText {
 #[derive(Default)]
 pub(crate) struct Ids {
     numbers: HashMap<Box<str>, u32>,
+    /// Memory of the texts.
     bytes: u64,
 }
+
+/// An entry of the table and its byte of control.
+const ENTRY_BYTES: u64 = size_of::<(Box<str>, u32)>() as u64 + 1;
 
 impl Ids {
     fn number(&mut self, id: &str, memory: u64) -> Result<u32> {
         if let Some(number) = self.get(id) {
             return Ok(number);
         }
-        // An entry of the table, its share of free ones, and the text with what its allocation costs.
-        self.bytes += 64 + id.len() as u64;
-        if self.bytes > memory {
-            return Err(Error::invalid("--memory", memory, "more: ids take more than their quarter of it"));
+        self.bytes += heap_bytes(id.len());
+        if self.memory_with_one_more() > memory {
+            let n = self.len();
+            let expected = format!("more: beyond {n}, ids take more than the quarter that is theirs");
+            return Err(Error::invalid("--memory", format!("{} bytes", 4 * memory), expected));
         }
         let number = self.numbers.len() as u32;
         self.numbers.insert(id.into(), number);
         Ok(number)
     }
 
+    /// What texts and table take while the next id comes: where the table is full, it is copied to one of twice the
+    /// size.
+    fn memory_with_one_more(&self) -> u64 {
+        // Of 8 places, 7 are used at most.
+        let places = (self.numbers.capacity() as u64).div_ceil(7) * 8;
+        let tables = if self.numbers.len() == self.numbers.capacity() { 3 * places.max(4) } else { places };
+        self.bytes + tables * ENTRY_BYTES
+    }
+
     /// The number of an id that was seen.
     pub(crate) fn get(&self, id: &str) -> Option<u32> {
         self.numbers.get(id).copied()
+    }
+
+    /// The number of the vertex whose id is an integer. Beyond 2^53 they are not exact, and none is found.
+    pub(crate) fn get_integer(&self, id: f64) -> Option<u32> {
+        (id.abs() <= 2f64.powi(53)).then(|| self.get(&id.to_string())).flatten()
+    }
+
+    /// The first id, in the order of their numbers, of those that `wanted` takes.
+    pub(crate) fn first(&self, wanted: impl Fn(&str) -> bool) -> Option<&str> {
+        let all = self.numbers.iter().filter(|(id, _)| wanted(id));
+        all.min_by_key(|(_, number)| **number).map(|(id, _)| &**id)
+    }
+
+    /// The id of a vertex. Takes a look at all of them.
+    pub(crate) fn name(&self, vertex: u32) -> Option<&str> {
+        self.numbers.iter().find(|(_, number)| **number == vertex).map(|(id, _)| &**id)
     }
 
     /// How many ids there are.
@@ -107,6 +138,9 @@ impl Ids {
         ids.into_iter().map(|(id, _)| id).collect()
     }
 }
+
+/// The file that says which type of edges has which number.
+const RELATIONS: &str = "relations.txt";
 
 /// Where times of edges are written, in the order of the lines.
 fn times_path(scratch: &Path) -> PathBuf {
@@ -123,6 +157,8 @@ pub(crate) struct Reader<'a> {
     pub(crate) ids: Ids,
     times: Option<Writer>,
     largest_kind: u16,
+    /// If types of edges are names.
+    kinds: Option<Sorted>,
 }
 
 impl<'a> Reader<'a> {
@@ -139,15 +175,53 @@ impl<'a> Reader<'a> {
         let times = has(Column::Time).then(|| Writer::create(&times_path(scratch), Dtype::F64, None));
         let (has_weights, has_kinds) = (has(Column::Weight) && !options.without_weights, has(Column::Type));
         sink.expect(has_weights, has_kinds, times.is_some());
-        let ids = Ids::default();
+        let (ids, times) = (Ids::default(), times.transpose()?);
         let memory = options.memory;
-        Ok(Reader { text, has_weights, has_kinds, memory, ids, times: times.transpose()?, largest_kind: 0 })
+        Ok(Reader { text, has_weights, has_kinds, memory, ids, times, largest_kind: 0, kinds: None })
     }
 
-    /// What all files had.
-    pub(crate) fn found(&mut self, scratch: &Path, n_vertices: Option<u64>) -> Result<Found> {
+    /// Finds out whether types of edges are names, and then which there are: for this, all files are read.
+    pub(crate) fn read_kinds(&mut self, paths: &[PathBuf], progress: Progress<'_>) -> Result<()> {
+        if !self.has_kinds {
+            return Ok(());
+        }
+        let mut names = Names::new(self.memory, MAX_RELATIONS);
+        let (mut is_number, mut n_names) = (false, 0u64);
+        for path in paths {
+            let mut first = true;
+            rows(self.text, path, "reading names of types", &mut *progress, &mut |row, fail| {
+                let is_header = std::mem::take(&mut first) && self.is_header(row, true);
+                let Some(kind) = row.kind.filter(|_| !is_header) else { return Ok(true) };
+                if kind.parse::<f64>().is_err() {
+                    n_names += 1;
+                    return names.insert(kind).map(|()| true).map_err(fail);
+                }
+                // One name before the first number may be that of the column.
+                is_number = n_names <= 1;
+                match is_number {
+                    true => Ok(false),
+                    false => Err(fail(format!("type {}: those before are names, no numbers", shown(kind)))),
+                }
+            })?;
+            if is_number {
+                return Ok(());
+            }
+        }
+        self.kinds = Some(names.sorted()).filter(|_| n_names > 0);
+        Ok(())
+    }
+
+    /// What all files had. Names of types are written to `folder`.
+    pub(crate) fn found(&mut self, folder: &Path, scratch: &Path, n_vertices: Option<u64>) -> Result<Found> {
         let mut found = Found { has_weights: self.has_weights, n_vertices, ..Found::default() };
         found.n_relations = if self.has_kinds { u32::from(self.largest_kind) + 1 } else { 1 };
+        if let Some(kinds) = &self.kinds {
+            kinds.write(&folder.join(RELATIONS))?;
+            found.files.push(RELATIONS.into());
+            found.notes.push(format!(
+                "types of edges have names: {RELATIONS} has them, a line each, in the order of their numbers"
+            ));
+        }
         if let Some(times) = self.times.take() {
             times.finish()?;
             found.edge_times = Some(times_path(scratch));
@@ -157,82 +231,42 @@ impl<'a> Reader<'a> {
 
     /// Reads a file. Errors name the file and the line.
     pub(crate) fn read(&mut self, path: &Path, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<()> {
-        let text = self.text;
-        let mut lines = Lines::open(path)?;
-        let mut separator = None;
         let mut first = true;
-        loop {
-            let part = lines.part();
-            if lines.number % (1 << 16) == 0 {
-                progress("reading edges", part)?;
+        let text = self.text;
+        rows(text, path, "reading edges", progress, &mut |row, fail| {
+            if std::mem::take(&mut first) && self.is_header(row, self.kinds.is_some()) {
+                return Ok(true);
             }
-            let number = lines.number + 1;
-            let Some(line) = lines.next_line()? else { return Ok(()) };
-            let trimmed = line.trim();
-            if number == 1 && trimmed.starts_with("%%MatrixMarket") {
-                return Err(line_error(path, number, "is a Matrix Market file: its format is mtx"));
-            }
-            if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
-                continue;
-            }
-            let fail = |problem: String| line_error(path, number, problem);
-            let by =
-                *separator.get_or_insert_with(|| [',', ';', '\t'].into_iter().find(|&c| trimmed.contains(c)));
-            let mut row = Row::default();
-            match by {
-                Some(by) if line.contains('"') => {
-                    let mut csv = csv::ReaderBuilder::new();
-                    let mut csv = csv.delimiter(by as u8).has_headers(false).from_reader(line.as_bytes());
-                    let mut record = csv::StringRecord::new();
-                    csv.read_record(&mut record).map_err(|e| fail(e.to_string()))?;
-                    row.take(text, record.iter());
-                    self.edge(&row, &mut first, sink, &fail)?;
-                }
-                // Mixed tabs and spaces are common, as are several in a row.
-                None | Some('\t') if !(by.is_some() && text.map_ids) => {
-                    row.take(text, trimmed.split_ascii_whitespace());
-                    self.edge(&row, &mut first, sink, &fail)?;
-                }
-                by => {
-                    row.take(text, line.split(by.unwrap_or(' ')).map(str::trim));
-                    self.edge(&row, &mut first, sink, &fail)?;
-                }
-            }
-        }
+            self.edge(row, sink, fail).map(|()| true)
+        })
     }
 
-    fn edge(
-        &mut self,
-        row: &Row<'_>,
-        first: &mut bool,
-        sink: &mut dyn Sink,
-        fail: &dyn Fn(String) -> Error,
-    ) -> Result<()> {
+    /// Whether a file's first line names its columns. `names`: types are names.
+    fn is_header(&self, row: &Row<'_>, names: bool) -> bool {
+        if let Some(header) = self.text.header {
+            return header;
+        }
+        if !self.text.map_ids {
+            let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
+            return !is_id(row.source) && !is_id(row.destination);
+        }
+        // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
+        let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());
+        let named = |field: Option<&str>, names: &[&str]| {
+            field.is_some_and(|f| names.contains(&f.to_ascii_lowercase().as_str()))
+        };
+        (self.has_weights && no_number(row.weight))
+            || (self.has_kinds && !names && no_number(row.kind))
+            || (self.text.columns.contains(&Column::Time) && no_number(row.time))
+            || (named(row.source, &SOURCE_NAMES) && named(row.destination, &DESTINATION_NAMES))
+    }
+
+    fn edge(&mut self, row: &Row<'_>, sink: &mut dyn Sink, fail: &dyn Fn(String) -> Error) -> Result<()> {
         let need = |field: Option<&str>, name: &str| {
             field
                 .map(str::to_owned)
                 .ok_or_else(|| fail(format!("has no {name}: expected a value in its column")))
         };
-        if std::mem::take(first) {
-            let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
-            let names = match self.text.map_ids {
-                // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
-                true => {
-                    let wanted = [(self.has_weights, row.weight), (self.has_kinds, row.kind)];
-                    let timed = (self.times.is_some(), row.time);
-                    let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());
-                    let named = |field: Option<&str>, names: &[&str]| {
-                        field.is_some_and(|f| names.contains(&f.to_ascii_lowercase().as_str()))
-                    };
-                    wanted.into_iter().chain([timed]).any(|(has, field)| has && no_number(field))
-                        || (named(row.source, &SOURCE_NAMES) && named(row.destination, &DESTINATION_NAMES))
-                }
-                false => !is_id(row.source) && !is_id(row.destination),
-            };
-            if self.text.header.unwrap_or(names) {
-                return Ok(());
-            }
-        }
         let (Some(source), Some(destination)) = (row.source, row.destination) else {
             need(row.source, "source")?;
             need(row.destination, "destination")?;
@@ -250,8 +284,13 @@ impl<'a> Reader<'a> {
         let mut kind = 0;
         if self.has_kinds {
             let field = need(row.kind, "type")?;
-            let number = field.parse::<u16>().ok().filter(|&kind| usize::from(kind) < MAX_RELATIONS);
-            let expected = || format!("type {}: expected an integer below {MAX_RELATIONS}", shown(&field));
+            let number = match &self.kinds {
+                Some(kinds) => kinds.number(&field).map(|kind| kind as u16),
+                None => field.parse::<u16>().ok(),
+            };
+            let expected = || {
+                format!("type {}: expected an integer below {MAX_RELATIONS}, or names only", shown(&field))
+            };
             kind = number.ok_or_else(|| fail(expected()))?;
             self.largest_kind = self.largest_kind.max(kind);
         }
@@ -278,6 +317,52 @@ impl<'a> Reader<'a> {
     }
 }
 
+type TakeRow<'a> = &'a mut dyn FnMut(&Row<'_>, &dyn Fn(String) -> Error) -> Result<bool>;
+
+/// Calls `take` with every line that is neither empty nor a comment, and with what makes errors of it, until it returns
+/// false.
+fn rows(text: &EdgeText, path: &Path, doing: &str, progress: Progress<'_>, take: TakeRow<'_>) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    let mut by = None;
+    loop {
+        let part = lines.part();
+        if lines.number % (1 << 16) == 0 {
+            progress(doing, part)?;
+        }
+        let number = lines.number + 1;
+        let Some(line) = lines.next_line()? else { return Ok(()) };
+        let trimmed = line.trim();
+        if number == 1 && trimmed.starts_with("%%MatrixMarket") {
+            return Err(line_error(path, number, "is a Matrix Market file: its format is mtx"));
+        }
+        if trimmed.is_empty() || trimmed.starts_with(['#', '%']) {
+            continue;
+        }
+        let fail = |problem: String| line_error(path, number, problem);
+        let by = *by.get_or_insert_with(|| separator(trimmed));
+        let mut row = Row::default();
+        let goes_on = match by {
+            Some(by) if line.contains('"') => {
+                let record = quoted(line, by).map_err(fail)?;
+                row.take(text, record.iter());
+                take(&row, &fail)?
+            }
+            // Mixed tabs and spaces are common, as are several in a row.
+            None | Some('\t') if !(by.is_some() && text.map_ids) => {
+                row.take(text, trimmed.split_ascii_whitespace());
+                take(&row, &fail)?
+            }
+            by => {
+                row.take(text, line.split(by.unwrap_or(' ')).map(str::trim));
+                take(&row, &fail)?
+            }
+        };
+        if !goes_on {
+            return Ok(());
+        }
+    }
+}
+
 /// The fields of a line.
 #[derive(Default)]
 struct Row<'a> {
@@ -301,5 +386,35 @@ impl<'a> Row<'a> {
                 Column::Skip => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By what the table says of itself and what glibc's `malloc` takes: 32 bytes for a text of up to 24, 48 up to 40.
+    #[test]
+    fn ids_take_no_more_memory_than_is_counted() {
+        let memory = 1 << 20;
+        let mut ids = Ids::default();
+        let (mut n, mut texts) = (0u64, 0);
+        let error = loop {
+            let id = if n % 2 == 0 { format!("{n:010}") } else { format!("{n:030}") };
+            let before = ids.numbers.capacity();
+            if let Err(error) = ids.number(&id, memory) {
+                break error.to_string();
+            }
+            assert_eq!(ids.number(&id, memory).unwrap(), n as u32);
+            n += 1;
+            texts += if n % 2 == 1 { 32 } else { 48 };
+            // Entries of 24 bytes and 1, in a table with room for an eighth more; the old one too while it is copied.
+            let grown = if ids.numbers.capacity() == before { 0 } else { before };
+            let tables = (ids.numbers.capacity() + grown) as u64 * 8 / 7 * 25;
+            assert!(tables + texts <= memory, "{tables} and {texts} for {n} ids");
+        };
+        // Nothing is refused too early: 14,336 ids fill a table that would take more than all memory when it grows.
+        assert_eq!(n, 14_336);
+        assert!(error.contains("4194304") && error.contains(&format!("beyond {n}")), "{error}");
     }
 }

@@ -33,6 +33,16 @@ struct Metadata {
 struct Graph {
     nodes: Vec<Nodes>,
     edges: Vec<Edges>,
+    /// Arrays beside the structure, as weights by which GraphBolt's samplers draw.
+    feature_data: Option<Vec<Attribute>>,
+}
+
+/// What is not read, so that nothing of it need be right.
+#[derive(Deserialize)]
+struct Attribute {
+    domain: Option<String>,
+    r#type: Option<String>,
+    name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,6 +133,10 @@ pub(crate) fn read(
         }));
     };
     let mut found = Found::default();
+    let names: Vec<String> = graph.feature_data.iter().flatten().map(Attribute::name).collect();
+    if !names.is_empty() {
+        found.notes.push(format!("not imported of graph.feature_data: {}", names.join(", ")));
+    }
     let features = metadata.feature_data.unwrap_or_default();
     let typed = typed(input, &place, graph, &features, &mut found)?;
     let starts = typed.starts(&place)?;
@@ -133,6 +147,19 @@ pub(crate) fn read(
     typed.write_vertices(folder, options.feature_dtype, &mut found, &mut *progress)?;
     typed.read_edges(&starts, folder, sink, &mut found, &mut *progress)?;
     Ok(found)
+}
+
+impl Attribute {
+    /// As `edge weight` or `edge user:click:item weight`.
+    fn name(&self) -> String {
+        let parts = [&self.domain, &self.r#type, &self.name];
+        parts
+            .map(|part| part.as_deref().unwrap_or_default())
+            .into_iter()
+            .filter(|p| !p.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
 }
 
 fn read_metadata(path: &Path) -> Result<Metadata> {

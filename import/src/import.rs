@@ -13,8 +13,9 @@ use cohop::{Error, Result};
 use crate::collect::{Collector, Turn};
 use crate::edges::{Ids, Reader};
 use crate::rows::{self, Counts, Shape, numbers_path, reorder};
-use crate::vertices::{SplitFrom, Vertices};
-use crate::{Found, Progress, ReadOptions, edge_index, graphbolt, matrix_market, npz_csr, ogb};
+use crate::split::SplitFrom;
+use crate::vertices::Vertices;
+use crate::{Found, Progress, ReadOptions, by_id, edge_index, graphbolt, matrix_market, npz_csr, ogb};
 
 /// What files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,12 +74,15 @@ pub struct Options {
     pub deduplicate: bool,
     /// What becomes of self-loops.
     pub self_loops: SelfLoops,
-    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex; or text: one a
-    /// line, or lines of id and class.
+    /// Labels that the format has not: see [`Options::split`] for ids. `.npy`, one for each vertex (with mapped ids,
+    /// row k is that of the id k); or text: a class a line, or lines of id and class. In text, classes may be names.
     pub labels: Option<PathBuf>,
     /// Features that the format has not: a row for each vertex by number, `.npy` or text.
     pub features: Option<PathBuf>,
-    /// The split, instead of the format's own. Ids in text files are those of the edges' files.
+    /// Rows of features are found by id, in any order: in text, the first column is the id; of a `.npy`, row k is that
+    /// of the id k. A vertex without a row is an error.
+    pub features_by_id: bool,
+    /// The split, instead of the format's own. Ids in files are those of the edges' files.
     pub split: Option<SplitFrom>,
     /// The seed of a random split.
     pub seed: u64,
@@ -174,19 +178,8 @@ fn check(format: Format, inputs: &[PathBuf], out: &Path, options: &Options) -> R
     if out.exists() && !is_data_set() && !is_empty() {
         return Err(Error::format(out, "is no data set: --overwrite replaces only one, or an empty folder"));
     }
-    if options.read.text.map_ids && format == Format::Edges {
-        let splits = match &options.split {
-            Some(SplitFrom::Files(files)) => &files[..],
-            _ => &[],
-        };
-        // Features have no way to name ids: their rows are in the order of ids.txt.
-        let labels = options.labels.iter().map(|path| ("--labels", path));
-        for (option, path) in labels.chain(splits.iter().map(|path| ("--split", path))) {
-            if path.extension().is_some_and(|e| e == "npy") {
-                let expected = "text with ids: with --ids map, an array does not say which vertices it means";
-                return Err(Error::invalid(option, path.display(), expected));
-            }
-        }
+    if options.features_by_id && options.features.is_none() {
+        return Err(Error::invalid("--features-by-id", "given", "--features with it"));
     }
     Ok(())
 }
@@ -213,10 +206,11 @@ fn fill(
     let mut found = match format {
         Format::Edges => {
             let mut reader = Reader::new(&read, scratch, &mut sink)?;
+            reader.read_kinds(inputs, &mut *progress)?;
             for input in inputs {
                 reader.read(input, &mut sink, &mut *progress)?;
             }
-            let found = reader.found(scratch, read.n_vertices)?;
+            let found = reader.found(folder, scratch, read.n_vertices)?;
             ids = read.text.map_ids.then_some(reader.ids);
             found
         }
@@ -240,9 +234,13 @@ fn fill(
         }
         match array {
             "labels.npy" => vertices.labels(path, &mut found, &mut *progress)?,
+            _ if options.features_by_id => by_id::features(&vertices, path, &mut found, &mut *progress)?,
             _ => {
                 if ids.is_some() {
-                    found.notes.push("rows of features are taken in the order of ids.txt".into());
+                    found.notes.push(
+                        "rows of features are taken in the order of ids.txt, not by id (--features-by-id)"
+                            .into(),
+                    );
                 }
                 vertices.features(path, &mut found, &mut *progress)?;
             }

@@ -10,18 +10,22 @@ use cohop::Result;
 use cohop::data::FeatureDtype;
 
 mod array;
+mod by_id;
 mod collect;
 mod edge_index;
 mod edges;
 mod graphbolt;
 mod import;
+mod label_text;
 mod labels;
 mod matrix_market;
+mod names;
 mod npz_csr;
 mod ogb;
 mod rows;
 mod sink;
 mod sort;
+mod split;
 mod table;
 #[cfg(test)]
 mod testing;
@@ -31,7 +35,7 @@ mod vertices;
 
 pub use edges::{Column, EdgeText};
 pub use import::{Format, Imported, Options, SelfLoops, import};
-pub use vertices::SplitFrom;
+pub use split::SplitFrom;
 
 /// Called now and then with what is being done and which part of it is (0 to 1); an error ends the import.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, f64) -> Result<()>;

@@ -143,17 +143,7 @@ pub(crate) fn need_rows(path: &Path) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{read, refused, text};
-
-    fn reader(
-        input: &Path,
-        options: &ReadOptions,
-        _: &Path,
-        sink: &mut dyn Sink,
-        progress: Progress<'_>,
-    ) -> Result<Found> {
-        super::read(input, options, sink, progress)
-    }
+    use crate::testing::{read_file, refused_file, text};
 
     const GENERAL: &str =
         "%%MatrixMarket matrix coordinate real general\n% a comment\n\n4 4 3\n1 2 0.5\n4 1 2\n2 2 1e0\n";
@@ -164,15 +154,15 @@ mod tests {
         let path = folder.path().join("m.mtx.gz");
         text(&path, GENERAL);
         let rows = |rows| ReadOptions { rows: Some(rows), ..ReadOptions::default() };
-        let found = read(reader, &path, &rows(Rows::Sources)).unwrap();
+        let found = read_file(super::read, &path, &rows(Rows::Sources)).unwrap();
         assert_eq!(found.weighted(), [(0, 1, 0.5), (3, 0, 2.0), (1, 1, 1.0)]);
         assert_eq!((found.found.n_vertices, found.found.has_weights), (Some(4), true));
-        let found = read(reader, &path, &rows(Rows::Destinations)).unwrap();
+        let found = read_file(super::read, &path, &rows(Rows::Destinations)).unwrap();
         assert_eq!(found.weighted(), [(1, 0, 0.5), (0, 3, 2.0), (1, 1, 1.0)]);
         let options = ReadOptions { without_weights: true, ..rows(Rows::Sources) };
-        let found = read(reader, &path, &options).unwrap();
+        let found = read_file(super::read, &path, &options).unwrap();
         assert_eq!(found.edges(), [(0, 1, 0), (3, 0, 0), (1, 1, 0)]);
-        refused(reader, &path, &ReadOptions::default(), &["--rows", "from i to j"]);
+        refused_file(super::read, &path, &ReadOptions::default(), &["--rows", "from i to j"]);
     }
 
     #[test]
@@ -181,12 +171,12 @@ mod tests {
         let path = folder.path().join("m.mtx");
         // As scipy.io.mmwrite writes the lower triangle.
         text(&path, "%%MatrixMarket matrix coordinate pattern symmetric\n%\n3 3 2\n2 1\n3 3\n");
-        let found = read(reader, &path, &ReadOptions::default()).unwrap();
+        let found = read_file(super::read, &path, &ReadOptions::default()).unwrap();
         assert_eq!(found.edges(), [(1, 0, 0), (0, 1, 0), (2, 2, 0)]);
         text(&path, "%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n2 1 -3\n");
-        refused(reader, &path, &ReadOptions::default(), &["line 3", "--no-weights"]);
+        refused_file(super::read, &path, &ReadOptions::default(), &["line 3", "--no-weights"]);
         let options = ReadOptions { without_weights: true, ..ReadOptions::default() };
-        assert_eq!(read(reader, &path, &options).unwrap().edges(), [(1, 0, 0), (0, 1, 0)]);
+        assert_eq!(read_file(super::read, &path, &options).unwrap().edges(), [(1, 0, 0), (0, 1, 0)]);
     }
 
     #[test]
@@ -210,7 +200,7 @@ mod tests {
             (body("2 2 1\n1 1 1\n2 2 1\n"), ["line 4", "more than its 1"]),
         ] {
             text(&path, &wrong);
-            refused(reader, &path, &options, &texts);
+            refused_file(super::read, &path, &options, &texts);
         }
     }
 }

@@ -179,17 +179,7 @@ pub(crate) fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{npy, npz, read, refused};
-
-    fn reader(
-        input: &Path,
-        options: &ReadOptions,
-        _: &Path,
-        sink: &mut dyn Sink,
-        progress: Progress<'_>,
-    ) -> Result<Found> {
-        super::read(input, options, sink, progress)
-    }
+    use crate::testing::{npy, npz, read_file, refused_file};
 
     /// `save_npz` of csr_matrix(([.5, 2, 1], ([0, 2, 2], [1, 0, 2])), shape=(4, 4)).
     fn csr(indptr: &[i32], indices: &[i32], data: &[f64]) -> Vec<(&'static str, Vec<u8>)> {
@@ -215,16 +205,16 @@ mod tests {
         let turned = by_rows.map(|(s, d, w)| (d, s, w));
         for compressed in [true, false] {
             npz(&path, compressed, &arrays);
-            assert_eq!(read(reader, &path, &rows(Rows::Sources)).unwrap().weighted(), by_rows);
-            assert_eq!(read(reader, &path, &rows(Rows::Destinations)).unwrap().weighted(), turned);
+            assert_eq!(read_file(super::read, &path, &rows(Rows::Sources)).unwrap().weighted(), by_rows);
+            assert_eq!(read_file(super::read, &path, &rows(Rows::Destinations)).unwrap().weighted(), turned);
         }
-        refused(reader, &path, &ReadOptions::default(), &["--rows"]);
+        refused_file(super::read, &path, &ReadOptions::default(), &["--rows"]);
         // The same arrays as columns, with the name in UTF-32.
         let mut arrays = arrays;
         let name: Vec<u32> = "csc".chars().map(u32::from).collect();
         arrays[2].1 = npy("<U3", false, &[], &name);
         npz(&path, true, &arrays);
-        assert_eq!(read(reader, &path, &rows(Rows::Sources)).unwrap().weighted(), turned);
+        assert_eq!(read_file(super::read, &path, &rows(Rows::Sources)).unwrap().weighted(), turned);
         let coo = [
             ("row", npy("<i4", false, &[2], &[3i32, 0])),
             ("col", npy("<i4", false, &[2], &[1i32, 0])),
@@ -233,7 +223,7 @@ mod tests {
             ("data", npy("|b1", false, &[2], &[1u8, 1])),
         ];
         npz(&path, true, &coo);
-        let found = read(reader, &path, &rows(Rows::Sources)).unwrap();
+        let found = read_file(super::read, &path, &rows(Rows::Sources)).unwrap();
         assert_eq!(found.edges(), [(3, 1, 0), (0, 0, 0)]);
         assert!(found.notes("all values are 1"));
     }
@@ -255,18 +245,18 @@ mod tests {
             (csr(&[0, 1, 1, 3, 3], &[1, 0, 2], &[1.0, -2.0, 1.0]), "--no-weights"),
         ] {
             npz(&path, true, &arrays);
-            refused(reader, &path, &rows(Rows::Sources), &[text]);
+            refused_file(super::read, &path, &rows(Rows::Sources), &[text]);
         }
         let mut arrays = csr(&[0, 1, 1, 3, 3], &[1, 0, 2], &one);
         arrays[2].1 = npy::<u8>("|S3", false, &[], b"bsr");
         npz(&path, true, &arrays);
-        refused(reader, &path, &rows(Rows::Sources), &["bsr", "csr, csc or coo"]);
+        refused_file(super::read, &path, &rows(Rows::Sources), &["bsr", "csr, csc or coo"]);
         arrays.remove(2);
         npz(&path, true, &arrays);
-        refused(reader, &path, &rows(Rows::Sources), &["no array format"]);
+        refused_file(super::read, &path, &rows(Rows::Sources), &["no array format"]);
         arrays[2].1 = npy("<i8", false, &[2], &[4i64, 5]);
         arrays.push(("format", npy::<u8>("|S3", false, &[], b"csr")));
         npz(&path, true, &arrays);
-        refused(reader, &path, &rows(Rows::Sources), &["square"]);
+        refused_file(super::read, &path, &rows(Rows::Sources), &["square"]);
     }
 }

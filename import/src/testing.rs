@@ -78,9 +78,22 @@ pub(crate) struct Read {
 }
 
 type Reader = fn(&Path, &ReadOptions, &Path, &mut dyn Sink, Progress<'_>) -> Result<Found>;
+/// One that writes nothing itself, as all it finds are edges.
+type FileReader = fn(&Path, &ReadOptions, &mut dyn Sink, Progress<'_>) -> Result<Found>;
+
+/// Reads a file.
+pub(crate) fn read_file(reader: FileReader, input: &Path, options: &ReadOptions) -> Result<Read> {
+    read_by(&|input, options, _, sink, progress| reader(input, options, sink, progress), input, options)
+}
 
 /// Reads a folder.
 pub(crate) fn read(reader: Reader, input: &Path, options: &ReadOptions) -> Result<Read> {
+    read_by(&reader, input, options)
+}
+
+type AnyReader<'a> = &'a dyn Fn(&Path, &ReadOptions, &Path, &mut dyn Sink, Progress<'_>) -> Result<Found>;
+
+fn read_by(reader: AnyReader<'_>, input: &Path, options: &ReadOptions) -> Result<Read> {
     let folder = tempfile::tempdir().unwrap();
     let mut edges = Collected::default();
     let progress = &mut |_: &str, part: f64| {
@@ -151,7 +164,16 @@ impl Read {
 
 /// Asserts that the reader refuses the folder, naming all of `texts`.
 pub(crate) fn refused(reader: Reader, input: &Path, options: &ReadOptions, texts: &[&str]) {
-    let Err(error) = read(reader, input, options) else { panic!("no error: expected {texts:?}") };
+    assert_refused(read(reader, input, options), texts);
+}
+
+/// Asserts that the reader refuses the file, naming all of `texts`.
+pub(crate) fn refused_file(reader: FileReader, input: &Path, options: &ReadOptions, texts: &[&str]) {
+    assert_refused(read_file(reader, input, options), texts);
+}
+
+fn assert_refused(result: Result<Read>, texts: &[&str]) {
+    let Err(error) = result else { panic!("no error: expected {texts:?}") };
     let error = error.to_string();
     for text in texts {
         assert!(error.contains(text), "{error}: expected {text}");

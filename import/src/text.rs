@@ -1,5 +1,6 @@
 //! Lines of text files, plain or gzipped, with their numbers.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -84,6 +85,45 @@ impl Lines {
 /// An error at a line of a file.
 pub(crate) fn line_error(path: &Path, line: u64, problem: impl std::fmt::Display) -> Error {
     Error::format(path, format!("line {line}: {problem}"))
+}
+
+/// What separates the fields of a file whose first line this is: comma, semicolon or tab; `None`: spaces.
+pub(crate) fn separator(line: &str) -> Option<char> {
+    const SEPARATORS: [char; 3] = [',', ';', '\t'];
+    let outside = |separator: &char| line.split('"').step_by(2).any(|part| part.contains(*separator));
+    // A quote may also be one that nothing ends, such as inches.
+    SEPARATORS.into_iter().find(outside).or_else(|| SEPARATORS.into_iter().find(|&c| line.contains(c)))
+}
+
+/// The fields of a line, without the spaces around them. Those in quotes may have separators in them, and two quotes
+/// for one. An error is a text.
+pub(crate) fn fields(line: &str, by: Option<char>) -> Result<Vec<Cow<'_, str>>, String> {
+    if !line.contains('"') {
+        let borrowed = |field| Cow::Borrowed(str::trim(field));
+        return Ok(match by {
+            Some(by) => line.split(by).map(borrowed).collect(),
+            None => line.split_ascii_whitespace().map(borrowed).collect(),
+        });
+    }
+    let record = quoted(line, by.unwrap_or(' '))?;
+    let owned = record.iter().map(|field| Cow::<str>::Owned(field.trim().to_owned()));
+    // Several spaces are one, but an empty value may be alone in its line.
+    let keep_empty = by.is_some() || record.len() == 1;
+    Ok(owned.filter(|field| keep_empty || !field.is_empty()).collect())
+}
+
+/// The fields of a line with quotes. An error is a text.
+pub(crate) fn quoted(line: &str, by: char) -> Result<csv::StringRecord, String> {
+    let mut csv = csv::ReaderBuilder::new();
+    let mut csv = csv.delimiter(by as u8).has_headers(false).from_reader(line.as_bytes());
+    let mut record = csv::StringRecord::new();
+    csv.read_record(&mut record).map_err(|e| e.to_string())?;
+    Ok(record)
+}
+
+/// About what a text of so many bytes takes of the heap: allocators add 8 bytes and round up to 16, and to 32 at least.
+pub(crate) fn heap_bytes(bytes: usize) -> u64 {
+    (bytes as u64 + 8).next_multiple_of(16).max(32)
 }
 
 /// What a message shows of a text: not all of a long one, and no control characters.

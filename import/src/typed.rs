@@ -105,13 +105,7 @@ impl Typed {
         let parts: Vec<Part> = self.types.iter().map(part).collect();
         let dtype = match dtype {
             Some(dtype) => dtype,
-            None => {
-                let mut halves = true;
-                for place in self.types.iter().filter_map(|kind| kind.features.as_ref()) {
-                    halves &= place.is_array && ArrayStream::open(place)?.header().dtype == Dtype::F16;
-                }
-                if halves { FeatureDtype::F16 } else { FeatureDtype::F32 }
-            }
+            None => usual_dtype(self.types.iter().filter_map(|kind| kind.features.as_ref()))?,
         };
         if write_matrix(&folder.join("feat.npy"), dtype, &parts, "features", found, progress)? {
             found.files.push("feat.npy".into());
@@ -357,8 +351,18 @@ pub(crate) fn write_matrix(
     Ok(true)
 }
 
+/// The type of features that nobody asked for one of: f16 if all are stored so, else f32.
+pub(crate) fn usual_dtype<'a>(places: impl Iterator<Item = &'a Place>) -> Result<FeatureDtype> {
+    for place in places {
+        if !place.is_array || ArrayStream::open(place)?.header().dtype != Dtype::F16 {
+            return Ok(FeatureDtype::F32);
+        }
+    }
+    Ok(FeatureDtype::F16)
+}
+
 /// How a type of features is stored.
-fn stored(dtype: FeatureDtype) -> Dtype {
+pub(crate) fn stored(dtype: FeatureDtype) -> Dtype {
     match dtype {
         FeatureDtype::F32 => Dtype::F32,
         FeatureDtype::F16 => Dtype::F16,
@@ -367,7 +371,7 @@ fn stored(dtype: FeatureDtype) -> Dtype {
 }
 
 /// A finite value that the type cannot hold.
-fn too_large(dtype: FeatureDtype, row: &[f64]) -> Option<f64> {
+pub(crate) fn too_large(dtype: FeatureDtype, row: &[f64]) -> Option<f64> {
     let limit = match dtype {
         FeatureDtype::F16 => f64::from(f16::MAX),
         FeatureDtype::F32 => f64::from(f32::MAX),
@@ -376,7 +380,7 @@ fn too_large(dtype: FeatureDtype, row: &[f64]) -> Option<f64> {
     row.iter().copied().find(|v| v.is_finite() && v.abs() > limit)
 }
 
-fn write_row(writer: &mut Writer, dtype: FeatureDtype, row: &[f64]) -> Result<()> {
+pub(crate) fn write_row(writer: &mut Writer, dtype: FeatureDtype, row: &[f64]) -> Result<()> {
     match dtype {
         FeatureDtype::F32 => writer.write(&row.iter().map(|&v| v as f32).collect::<Vec<_>>()),
         FeatureDtype::F16 => writer.write(&row.iter().map(|&v| f16::from_f64(v)).collect::<Vec<_>>()),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::comm::reduce::rank_range;
 use crate::comm::statistics::Traffic;
-use crate::comm::{Stage, Statistics, Sum, Transport, check_exchange, check_root, total};
+use crate::comm::{Offered, Stage, Statistics, Sum, Transport, check_exchange, check_root, total};
 use crate::device::Element;
 use crate::error::{Error, Result, check_length};
 
@@ -88,7 +88,7 @@ impl Communicator {
         stage: Stage,
         (counts, element_bytes): (&[usize], usize),
         own: &[&[u8]],
-        read: impl FnOnce(&[&[&[u8]]]) -> R,
+        read: impl FnOnce(Offered<'_>) -> R,
     ) -> Result<R> {
         let traffic = Traffic::of_counts(self.others().map(|rank| counts[rank]), element_bytes);
         let (mut read, mut result) = (Some(read), None);

@@ -82,6 +82,9 @@ pub enum Sum<'a> {
     U64(&'a mut [u64]),
 }
 
+/// The slices that each PE lets others read, by rank.
+pub type Offered<'a> = &'a [&'a [&'a [u8]]];
+
 /// How bytes get from PE to PE. All methods but `rank`, `size` and `abort` are collective.
 pub trait Transport: Debug + Send + Sync {
     /// This PE, below [`size`](Transport::size).
@@ -140,7 +143,7 @@ pub trait Transport: Debug + Send + Sync {
     /// PEs that share memory.
     ///
     /// Errors: the PEs share no memory; [`Error::Communication`] if a PE has failed or called something else.
-    fn window(&self, own: &[&[u8]], read: &mut dyn FnMut(&[&[&[u8]]])) -> Result<()> {
+    fn window(&self, own: &[&[u8]], read: &mut dyn FnMut(Offered<'_>)) -> Result<()> {
         let _ = (own, read);
         let expected = "processing elements that share memory";
         Err(Error::invalid("window", "called", expected))

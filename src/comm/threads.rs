@@ -8,7 +8,8 @@ use crate::comm::reduce::{accumulate, larger, rank_range};
 use crate::comm::rendezvous::{Group, Inside, Job, Offer, Slices};
 use crate::comm::signature::{Call, Kind};
 use crate::comm::{
-    Communicator, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root, panicked, parts,
+    Communicator, Offered, Sum, TWO_THREADS, Transport, Turn, TurnGuard, check_exchange, check_root,
+    panicked, parts,
 };
 use crate::device::Element;
 use crate::error::{Error, Result};
@@ -177,9 +178,9 @@ impl Transport for ThreadTransport {
         true
     }
 
-    fn window(&self, own: &[&[u8]], read: &mut dyn FnMut(&[&[&[u8]]])) -> Result<()> {
+    fn window(&self, own: &[&[u8]], read: &mut dyn FnMut(Offered<'_>)) -> Result<()> {
         let _turn = self.turn()?;
-        let slices = Slices::Window(std::ptr::from_ref(own) as *const [&'static [u8]]);
+        let slices = Slices::Window(std::ptr::slice_from_raw_parts(own.as_ptr().cast(), own.len()));
         // SAFETY: the slices outlive `inside`, and are shared borrows.
         let inside =
             unsafe { self.group.enter(self.rank, Offer { call: Call::new(Kind::Window), slices }, 1)? };

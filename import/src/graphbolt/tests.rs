@@ -166,6 +166,33 @@ fn one_type_of_nodes() {
 }
 
 #[test]
+fn arrays_of_the_graph_itself_are_named_as_not_imported() {
+    let graph = |entries: &str| {
+        let folder = one_type();
+        let (before, rest) = ONE_TYPE.split_once("    feature_data:").unwrap();
+        let (_, after) = rest.split_once("\nfeature_data:").unwrap();
+        folder.text("metadata.yaml", &format!("{before}{entries}\nfeature_data:{after}"));
+        folder.read().found.notes
+    };
+    let told = |notes: &[String]| -> Vec<String> {
+        notes.iter().filter(|note| note.contains("graph.feature_data")).cloned().collect()
+    };
+    assert!(told(&graph("")).is_empty() && told(&graph("    feature_data: []")).is_empty());
+    let weight = "    feature_data:
+        - domain: edge
+          type: 'user:click:item'
+          name: weight
+          format: torch
+          path: none.pt
+        - domain: node
+          type: null
+          name: age
+        - name: 7";
+    let expected = "not imported of graph.feature_data: edge user:click:item weight, node age, 7";
+    assert_eq!(told(&graph(weight)), [expected]);
+}
+
+#[test]
 fn halves_stay_halves() {
     let folder = one_type();
     let features = [1f32, 2.0, 0.1, 65504.0, -0.5].map(half::f16::from_f32);

@@ -1,0 +1,224 @@
+//! Classes in text: one a line, for the vertices in order; or lines of id and class.
+
+use std::path::Path;
+
+use cohop::data::MAX_CLASSES;
+use cohop::{Error, Result};
+
+use crate::labels::{self, Scattered};
+use crate::names::{Names, Sorted};
+use crate::text::{Lines, fields, line_error, separator, shown};
+use crate::vertices::Vertices;
+use crate::{Found, Progress};
+
+/// What a column of classes is called, where nothing else tells a name from a class.
+const HEADERS: [&str; 8] = ["label", "labels", "class", "classes", "category", "target", "topic", "y"];
+
+/// The file that says which class has which number.
+const CLASSES: &str = "classes.txt";
+
+/// A line.
+struct Row {
+    /// `None`: lines are the vertices in order.
+    id: Option<String>,
+    label: String,
+    line: u64,
+}
+
+/// The lines of a file that are neither empty nor comments.
+struct Rows<'a> {
+    path: &'a Path,
+    lines: Lines,
+    /// Fields of the first line, and what separates them.
+    form: Option<(usize, Option<char>)>,
+    /// Which of several columns of labels.
+    column: Option<usize>,
+}
+
+impl<'a> Rows<'a> {
+    fn open(path: &'a Path, column: Option<usize>) -> Result<Self> {
+        Ok(Rows { path, lines: Lines::open(path)?, form: None, column })
+    }
+
+    fn next(&mut self) -> Result<Option<Row>> {
+        loop {
+            let number = self.lines.number + 1;
+            let fail = |problem: String| line_error(self.path, number, problem);
+            let Some(line) = self.lines.next_line()? else { return Ok(None) };
+            // Not trimmed: the last class may be empty in a line that ends in a tab.
+            if line.trim().is_empty() || line.starts_with(['#', '%']) {
+                continue;
+            }
+            let (n, by) = *self.form.get_or_insert_with(|| (0, separator(line)));
+            let fields = fields(line, by).map_err(fail)?;
+            if n == 0 {
+                self.form = Some((fields.len(), by));
+            } else if fields.len() != n {
+                return Err(fail(format!("has {} values, the first line has {n}", fields.len())));
+            }
+            let (id, labels) = match &fields[..] {
+                [label] => (None, std::slice::from_ref(label)),
+                [id, labels @ ..] => (Some(id.to_string()), labels),
+                [] => continue,
+            };
+            if self.column.is_none() && labels.len() > 1 {
+                let expected = "expected a class, or an id and a class, or --label-column to choose one";
+                return Err(fail(format!("has {n} values: {expected}", n = fields.len())));
+            }
+            let column = self.column.unwrap_or(0);
+            let Some(label) = labels.get(column) else {
+                let expected =
+                    format!("below {}, the columns of labels of {}", labels.len(), self.path.display());
+                return Err(Error::invalid("--label-column", column, expected));
+            };
+            return Ok(Some(Row { id, label: label.to_string(), line: number }));
+        }
+    }
+
+    fn error(&self, row: &Row, problem: impl std::fmt::Display) -> Error {
+        line_error(self.path, row.line, problem)
+    }
+}
+
+/// What a field says.
+enum Label<'a> {
+    /// Empty, or NaN.
+    None,
+    Number(f64),
+    Name(&'a str),
+}
+
+impl Row {
+    fn kind(&self) -> Label<'_> {
+        match self.label.parse::<f64>() {
+            _ if self.label.is_empty() => Label::None,
+            Ok(number) if number.is_nan() => Label::None,
+            Ok(number) => Label::Number(number),
+            Err(_) => Label::Name(&self.label),
+        }
+    }
+}
+
+/// How a file is to be understood.
+struct Form {
+    has_header: bool,
+    /// `None`: classes are numbers.
+    classes: Option<Sorted>,
+}
+
+/// Reads as much of the file as tells its form: all of it, if classes are names.
+fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progress<'_>) -> Result<Form> {
+    let mut rows = Rows::open(path, vertices.options.label_column)?;
+    let numbers = |has_header| Ok(Form { has_header, classes: None });
+    let Some(first) = rows.next()? else { return numbers(false) };
+    if matches!(first.kind(), Label::Number(_)) {
+        return numbers(false);
+    }
+    let mut names = Names::new(vertices.options.memory, MAX_CLASSES);
+    let mut has_names = false;
+    let mut number = None;
+    while let Some(row) = rows.next()? {
+        match row.kind() {
+            Label::None => {}
+            Label::Number(_) if has_names => {
+                return Err(rows.error(&row, format!("label {}: {MIXED}", shown(&row.label))));
+            }
+            Label::Number(_) => {
+                number = Some(row);
+                break;
+            }
+            Label::Name(name) => {
+                has_names = true;
+                names.insert(name).map_err(|problem| rows.error(&row, problem))?;
+            }
+        }
+        if row.line % (1 << 16) == 0 {
+            progress("reading names of classes", rows.lines.part())?;
+        }
+    }
+    let has_header = match (first.kind(), &first.id) {
+        (Label::Name(_), Some(id)) => !vertices.may_be_id(id),
+        (Label::Name(name), None) => {
+            number.is_some() || HEADERS.contains(&name.to_ascii_lowercase().as_str())
+        }
+        _ => false,
+    };
+    if !has_header && let Label::Name(name) = first.kind() {
+        if let Some(row) = number {
+            return Err(rows.error(&row, format!("label {}: {MIXED}", shown(&row.label))));
+        }
+        has_names = true;
+        names.insert(name).map_err(|problem| rows.error(&first, problem))?;
+    }
+    if !has_names {
+        return numbers(has_header);
+    }
+    if has_header {
+        let names = first.id.iter().chain([&first.label]).map(|name| shown(name)).collect::<Vec<_>>();
+        found.notes.push(format!(
+            "the first line of {} is taken for names of columns: {}",
+            path.display(),
+            names.join(", ")
+        ));
+    }
+    Ok(Form { has_header, classes: Some(names.sorted()) })
+}
+
+const MIXED: &str = "other labels of this file are names and numbers: expected all of one kind";
+
+/// Writes `labels.npy`, and `classes.txt` if classes have names.
+pub(crate) fn write(
+    vertices: &Vertices<'_>,
+    path: &Path,
+    found: &mut Found,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let Form { mut has_header, classes } = form(vertices, path, found, &mut *progress)?;
+    let mut rows = Rows::open(path, vertices.options.label_column)?;
+    let mut labels = Scattered::new(vertices.scratch, vertices.options.memory);
+    // Lines of classes alone.
+    let mut n_alone = None;
+    while let Some(row) = rows.next()? {
+        if std::mem::take(&mut has_header) {
+            continue;
+        }
+        let class = match (row.kind(), &classes) {
+            (Label::None, _) => -1,
+            (Label::Number(number), None) => {
+                labels::class(number).map_err(|problem| rows.error(&row, problem))?
+            }
+            (Label::Name(name), Some(classes)) => classes.number(name).map_or(-1, |class| class as i32),
+            _ => return Err(rows.error(&row, format!("label {}: {MIXED}", shown(&row.label)))),
+        };
+        let vertex = match &row.id {
+            Some(id) => vertices.number(id),
+            None => {
+                let number = n_alone.map_or(0, |n| n);
+                n_alone = Some(number + 1);
+                (number < vertices.n).then_some(number as u32)
+            }
+        };
+        let vertex = vertex.ok_or_else(|| {
+            let of = format!("there is no such vertex, of {} that there are", vertices.n);
+            rows.error(&row, format!("{}: {of}", shown(row.id.as_deref().unwrap_or(&row.label))))
+        })?;
+        labels.push(vertex, class)?;
+        if row.line % (1 << 16) == 0 {
+            progress("reading labels", rows.lines.part())?;
+        }
+    }
+    if let Some(n) = n_alone.filter(|&n| n != vertices.n) {
+        return Err(Error::format(
+            path,
+            format!("has {n} labels, there are {} vertices: expected one each", vertices.n),
+        ));
+    }
+    if let Some(classes) = classes {
+        classes.write(&vertices.folder.join(CLASSES))?;
+        found.files.push(CLASSES.into());
+        found.notes.push(format!(
+            "classes have names: {CLASSES} has them, a line each, in the order of their numbers"
+        ));
+    }
+    labels.write(vertices.folder, vertices.n, found)
+}

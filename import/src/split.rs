@@ -1,0 +1,220 @@
+//! The split into training, validation and test vertices, where a format has none.
+
+use std::path::{Path, PathBuf};
+
+use cohop::data::npy::{Dtype, NpyArray, Writer};
+use cohop::rng::{Purpose, bounded};
+use cohop::{Error, Result};
+
+use crate::array::{ArrayStream, Place};
+use crate::edges::Ids;
+use crate::table::Table;
+use crate::text::{Lines, shown};
+use crate::typed::{out_of_range, vertex};
+use crate::vertices::{Vertices, is_npy};
+use crate::{Found, Progress};
+
+/// Where the parts of a split come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SplitFrom {
+    /// Shares of the vertices, or of those with a label if there are labels: training, validation, test. Each part has
+    /// exactly its share, rounded.
+    Fractions([f64; 3]),
+    /// Files of ids, a line each or `.npy`, or of masks in `.npy`: training, validation, test.
+    Files([PathBuf; 3]),
+}
+
+impl std::str::FromStr for SplitFrom {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let expected =
+            "three fractions whose sum is at most 1 (.6,.2,.2), or three files (train.npy,val.npy,test.npy)";
+        let fail = || Error::invalid("--split", format!("{text:?}"), expected);
+        let parts: Vec<&str> = text.split(',').collect();
+        let parts: [&str; 3] = parts.try_into().map_err(|_| fail())?;
+        let numbers: Vec<f64> = parts.iter().filter_map(|part| part.parse().ok()).collect();
+        let Ok(fractions) = <[f64; 3]>::try_from(numbers) else {
+            return Ok(SplitFrom::Files(parts.map(PathBuf::from)));
+        };
+        let sum: f64 = fractions.iter().sum();
+        if !(fractions.iter().all(|f| (0.0..=1.0).contains(f)) && sum > 0.0 && sum <= 1.0 + 1e-9) {
+            return Err(fail());
+        }
+        Ok(SplitFrom::Fractions(fractions))
+    }
+}
+
+/// Names of the files of a split's parts.
+pub(crate) const PARTS: [&str; 3] = ["train_idx.npy", "val_idx.npy", "test_idx.npy"];
+
+/// Numbers of an array that are looked at together.
+const AT_A_TIME: usize = 1 << 14;
+
+impl Vertices<'_> {
+    /// Writes a split.
+    pub(crate) fn split(
+        &self,
+        split: &SplitFrom,
+        seed: u64,
+        found: &mut Found,
+        progress: Progress<'_>,
+    ) -> Result<()> {
+        let files = match split {
+            SplitFrom::Fractions(fractions) => return self.draw(fractions, seed, found, progress),
+            SplitFrom::Files(files) => files,
+        };
+        for (name, path) in PARTS.into_iter().zip(files) {
+            let mut writer = Writer::create(&self.folder.join(name), Dtype::U32, None)?;
+            match (self.ids, is_npy(path)) {
+                (Some(ids), false) => named_part(&mut writer, path, ids)?,
+                (_, true) => self.array_part(&mut writer, &Place::npy(path), &mut *progress)?,
+                (None, false) => self.listed_part(&mut writer, &Place::text(path), &mut *progress)?,
+            }
+            writer.finish()?;
+            found.files.push(name.into());
+        }
+        Ok(())
+    }
+
+    /// A random split whose parts have exactly their shares, in one pass over the vertices: a vertex goes to a part
+    /// with the chance that the places left in the part are of the vertices left (Knuth's selection sampling). Memory
+    /// does not grow with the vertices.
+    fn draw(&self, fractions: &[f64; 3], seed: u64, found: &mut Found, progress: Progress<'_>) -> Result<()> {
+        let path = self.folder.join("labels.npy");
+        let labels = match path.is_file() {
+            true => Some(NpyArray::open(&path, "labels")?.labels()?),
+            false => None,
+        };
+        if labels.is_none() {
+            found.notes.push("there are no labels: the split is drawn from all vertices".into());
+        }
+        let mut left = match &labels {
+            Some(labels) => labels.iter().filter(|label| **label >= 0).count() as u64,
+            None => self.n,
+        };
+        let mut places = [0u64; 3];
+        let (n, mut sum, mut from) = (left as f64, 0.0, 0);
+        for (place, fraction) in places.iter_mut().zip(fractions) {
+            sum += fraction;
+            // Thirds and tenths are not exact.
+            let to = ((n * sum + 1e-6) as u64).min(left);
+            *place = to - from;
+            from = to;
+        }
+        let create = |name| Writer::create(&self.folder.join(name), Dtype::U32, None);
+        let mut writers = [create(PARTS[0])?, create(PARTS[1])?, create(PARTS[2])?];
+        for v in 0..self.n {
+            if v % (1 << 20) == 0 {
+                progress("splitting", v as f64 / self.n as f64)?;
+            }
+            if labels.as_ref().is_some_and(|labels| labels[v as usize] < 0) {
+                continue;
+            }
+            let mut draw = bounded(seed, Purpose::Split.stream(0), v, left);
+            left -= 1;
+            for (place, writer) in places.iter_mut().zip(&mut writers) {
+                if draw < *place {
+                    *place -= 1;
+                    writer.write(&[v as u32])?;
+                    break;
+                }
+                draw -= *place;
+            }
+        }
+        for (writer, name) in writers.into_iter().zip(PARTS) {
+            writer.finish()?;
+            found.files.push(name.into());
+        }
+        Ok(())
+    }
+
+    /// A part of an array: of ids, or a mask. With mapped ids, both mean ids that are integers.
+    fn array_part(&self, writer: &mut Writer, place: &Place, progress: Progress<'_>) -> Result<()> {
+        if !is_mask(place)? {
+            return self.listed_part(writer, place, progress);
+        }
+        let mut stream = ArrayStream::open(place)?;
+        let n = stream.header().len as u64;
+        if self.ids.is_none() && n != self.n {
+            return Err(place.error(format!("is a mask of {n} values, expected {}, one a vertex", self.n)));
+        }
+        let mut numbers = Vec::new();
+        let mut v = 0;
+        while v < n {
+            progress("reading splits", stream.part())?;
+            stream.next(AT_A_TIME, &mut numbers)?;
+            for (id, _) in (v..).zip(&numbers).filter(|(_, wanted)| **wanted != 0.0) {
+                match self.ids {
+                    Some(ids) => {
+                        let number = ids.get(&id.to_string());
+                        let problem = || place.error(format!("row {id}: no edge has the id {id}"));
+                        writer.write(&[number.ok_or_else(problem)?])?;
+                    }
+                    None => writer.write(&[id as u32])?,
+                }
+            }
+            v += numbers.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// A part of ids that are numbers.
+    fn listed_part(&self, writer: &mut Writer, place: &Place, progress: Progress<'_>) -> Result<()> {
+        let mut table = Table::open(place)?;
+        if table.columns() > 1 {
+            return Err(place.error(format!("has {} columns, expected one: vertices", table.columns())));
+        }
+        while let Some(row) = table.next()? {
+            let id = row[0];
+            let number = match self.ids {
+                Some(ids) => ids.get_integer(id).ok_or_else(|| format!("id {id}: no edge has it")),
+                None => vertex(id, 0, self.n).ok_or_else(|| out_of_range("vertex", id, self.n)),
+            };
+            writer.write(&[number.map_err(|problem| table.error(problem))?])?;
+            if table.n_given() % (1 << 16) == 0 {
+                progress("reading splits", table.part())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an array has a truth value for each vertex, and not ids: these are distinct, so that more than two values
+/// that are all 0 or 1 are none.
+fn is_mask(place: &Place) -> Result<bool> {
+    let mut stream = ArrayStream::open(place)?;
+    if stream.header().shape.len() != 1 {
+        return Ok(false);
+    }
+    if stream.header().dtype == Dtype::Bool {
+        return Ok(true);
+    }
+    if stream.header().len <= 2 {
+        return Ok(false);
+    }
+    let mut numbers = Vec::new();
+    loop {
+        stream.next(AT_A_TIME, &mut numbers)?;
+        match numbers.iter().all(|&v| v == 0.0 || v == 1.0) {
+            true if numbers.is_empty() => return Ok(true),
+            true => {}
+            false => return Ok(false),
+        }
+    }
+}
+
+/// A part of ids that are any text.
+fn named_part(writer: &mut Writer, path: &Path, ids: &Ids) -> Result<()> {
+    let mut lines = Lines::open(path)?;
+    while let Some(line) = lines.next_line()? {
+        let id = line.trim().to_owned();
+        if id.is_empty() || id.starts_with(['#', '%']) {
+            continue;
+        }
+        let number = ids.get(&id);
+        let number = number.ok_or_else(|| lines.error(format!("id {}: no edge has it", shown(&id))))?;
+        writer.write(&[number])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! Labels, features and splits of files beside the edges, through whole imports.
+
+use std::path::PathBuf;
+
+use cohop::data::{Dataset, FeatureDtype, load};
+
+use crate::testing::{file, npy, text};
+use crate::{Format, Imported, Options, SplitFrom, import};
+
+/// Files to import, and what came of them.
+struct Case {
+    folder: tempfile::TempDir,
+    options: Options,
+}
+
+impl Case {
+    /// A list of edges.
+    fn new(edges: &str) -> Self {
+        let case = Case { folder: tempfile::tempdir().unwrap(), options: Options::default() };
+        text(&case.at("edges.txt"), edges);
+        case
+    }
+
+    /// The same with ids of any kind.
+    fn mapped(edges: &str) -> Self {
+        let mut case = Case::new(edges);
+        case.options.read.text.map_ids = true;
+        case
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn import(&self) -> cohop::Result<(Imported, Dataset)> {
+        let options = Options { memory: 16 << 20, overwrite: true, ..self.options.clone() };
+        let out = self.at("out");
+        let imported = import(Format::Edges, &[self.at("edges.txt")], &out, &options, &mut |_, _| Ok(()))?;
+        Ok((imported, load(out)?))
+    }
+
+    /// Asserts that the import is refused, with all of `texts` in the message.
+    fn refused(&self, texts: &[&str]) {
+        let Err(error) = self.import() else { panic!("no error: expected {texts:?}") };
+        let error = error.to_string();
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}: expected {texts:?}");
+    }
+
+    /// The classes that a file of labels gives, and their number.
+    fn classes(&mut self, labels: &str) -> (Vec<i32>, usize) {
+        self.label(labels);
+        let (_, set) = self.import().unwrap();
+        (set.labels.to_vec(), set.n_classes)
+    }
+
+    fn label(&mut self, labels: &str) {
+        text(&self.at("labels.csv"), labels);
+        self.options.labels = Some(self.at("labels.csv"));
+    }
+
+    fn array(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        file(&self.at(name), bytes);
+        self.at(name)
+    }
+
+    /// The parts that three files give.
+    fn split(&mut self, files: [PathBuf; 3]) -> [Vec<u32>; 3] {
+        self.options.split = Some(SplitFrom::Files(files));
+        let (_, set) = self.import().unwrap();
+        [&set.train_idx, &set.val_idx, &set.test_idx].map(|part| part.to_vec())
+    }
+
+    /// The rows of features that a file gives.
+    fn features(&mut self, path: PathBuf) -> Vec<Vec<f32>> {
+        self.options.features = Some(path);
+        let (_, set) = self.import().unwrap();
+        let features = set.features.to_dtype(FeatureDtype::F32).unwrap();
+        let cohop::data::Features::F32(dense) = features else { panic!("not dense") };
+        (0..dense.n_rows()).map(|row| dense.row(row).to_vec()).collect()
+    }
+
+    fn written(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at("out").join(name)).unwrap()
+    }
+}
+
+#[test]
+fn classes_may_have_names_and_ids_may_have_commas() {
+    let mut case = Case::mapped("\"Hill, Ann\",bob\nbob,eve\neve,\"\"\"Q\"\"\"\n");
+    let lines = "bob,\"physics, applied\"\n\"Hill, Ann\",art\n\"\"\"Q\"\"\",art\neve,\n";
+    // In the order of ids.txt: Ann, Bob, Eve, "Q".
+    let expected = (vec![0, 1, -1, 0], 2);
+    assert_eq!(case.classes(lines), expected);
+    assert_eq!(case.written("ids.txt"), "Hill, Ann\nbob\neve\n\"Q\"\n");
+    assert_eq!(case.written("classes.txt"), "art\nphysics, applied\n");
+    let (imported, _) = case.import().unwrap();
+    assert!(imported.notes.iter().any(|note| note.contains("classes.txt")), "{:?}", imported.notes);
+    assert!(!imported.notes.iter().any(|note| note.contains("first line")));
+    // The same with a header.
+    assert_eq!(case.classes(&format!("who,what\n{lines}")), expected);
+    let (imported, _) = case.import().unwrap();
+    assert!(imported.notes.iter().any(|note| note.contains("first line") && note.contains("\"what\"")));
+    // By tabs, and by spaces with quotes.
+    let by_tabs = "bob\t\"physics, applied\"\nHill, Ann\tart\n\"\"\"Q\"\"\"\tart\neve\t\n";
+    assert_eq!(case.classes(by_tabs), expected);
+    assert_eq!(case.classes("bob  \"b c\"\n\"Hill, Ann\" a\n").0, [0, 1, -1, -1]);
+    assert_eq!(case.classes("bob,2\n\"Hill, Ann\",0\n").0, [0, 2, -1, -1], "numbers stay numbers");
+    assert!(!case.at("out/classes.txt").exists());
+}
+
+#[test]
+fn classes_are_one_a_line_or_chosen_of_several_columns() {
+    let mut case = Case::new("0 1\n1 2\n");
+    assert_eq!(case.classes("zoo\nart\nzoo\n"), (vec![1, 0, 1], 2));
+    assert_eq!(case.classes("label\nzoo\nart\nzoo\n"), (vec![1, 0, 1], 2));
+    assert_eq!(case.classes("kind\n5\n\"\"\n0\n"), (vec![5, -1, 0], 6));
+    assert_eq!(case.classes("2\nnan\n-1\n"), (vec![2, -1, -1], 3));
+    case.label("zoo\nart\n");
+    case.refused(&["labels.csv", "2 labels", "3 vertices"]);
+    case.label("a\nb\nc\nd\n");
+    case.refused(&["line 4", "\"d\"", "of 3"]);
+    case.options.read.label_column = Some(1);
+    assert_eq!(case.classes("id,year,topic\n2,1999,b\n0,2001,a\n"), (vec![0, -1, 1], 2));
+    case.label("2,1999\n");
+    case.refused(&["--label-column", "1", "below 1"]);
+    case.options.read.label_column = None;
+    case.label("2,1999,b\n");
+    case.refused(&["line 1", "--label-column"]);
+}
+
+#[test]
+fn labels_that_cannot_be_are_refused_with_the_line() {
+    let mut case = Case::new("0 1\n1 2\n");
+    for (labels, texts) in [
+        ("0,art\n1,5\n", ["line 2", "\"5\"", "one kind"]),
+        ("0,5\n1,art\n", ["line 2", "\"art\"", "one kind"]),
+        ("id,class\n0,art\n1,5\n", ["line 3", "\"5\"", "one kind"]),
+        ("0,1\n7,1\n", ["line 2", "\"7\"", "of 3"]),
+        ("7,art\n0,art\n", ["line 1", "\"7\"", "of 3"]),
+        ("0,1\n1\n", ["line 2", "has 1 values", "first line has 2"]),
+        ("0,1.5\n", ["line 1", "1.5", "class"]),
+        ("0,a\n0,b\n", ["labels", "0 and 1", "vertex 0"]),
+    ] {
+        case.label(labels);
+        case.refused(&texts);
+    }
+}
+
+#[test]
+fn parts_of_a_split_may_be_masks() {
+    let mut case = Case::new("0 1\n2 3\n3 4\n");
+    let mask = |descr: &str, values: [u8; 5]| npy(descr, false, &[5], &values);
+    let files = [
+        case.array("train_mask.npy", &mask("|b1", [1, 0, 0, 1, 0])),
+        case.array("val_mask.npy", &mask("|u1", [0, 1, 0, 0, 0])),
+        case.array("test_mask.npy", &npy("<i8", false, &[5], &[0i64, 0, 1, 0, 1])),
+    ];
+    let expected = [vec![0, 3], vec![1], vec![2, 4]];
+    assert_eq!(case.split(files.clone()), expected);
+    // Ids, also where they are few, and none; and as many ids as vertices.
+    case.array("train_mask.npy", &npy("|u1", false, &[2], &[1u8, 0]));
+    case.array("val_mask.npy", &npy::<u8>("|u1", false, &[0], &[]));
+    case.array("test_mask.npy", &npy("|u1", false, &[3], &[4u8, 2, 3]));
+    let [train, val, test] = case.split(files.clone()).map(|mut part| {
+        part.sort_unstable();
+        part
+    });
+    assert_eq!([train, val, test], [vec![0, 1], vec![], vec![2, 3, 4]]);
+    case.array("test_mask.npy", &npy("|u1", false, &[4], &[1u8, 0, 0, 1]));
+    case.refused(&["test_mask.npy", "4 values", "expected 5"]);
+    case.array("test_mask.npy", &npy("|b1", false, &[1], &[1u8]));
+    case.refused(&["test_mask.npy", "1 values", "expected 5"]);
+}
+
+#[test]
+fn arrays_mean_integer_ids_where_ids_are_mapped() {
+    // Vertices 0 to 3 are 30, 10, 7, 2.
+    let mut case = Case::mapped("30 10\n7 2\n");
+    let mut classes = vec![9i64; 31];
+    [(30, 3), (10, 1), (7, -1), (2, 0)].into_iter().for_each(|(id, class)| classes[id] = class);
+    case.options.labels = Some(case.array("y.npy", &npy("<i8", false, &[31], &classes)));
+    let (imported, set) = case.import().unwrap();
+    assert_eq!((&set.labels[..], set.n_classes), (&[3, 1, -1, 0][..], 4));
+    assert!(imported.notes.iter().any(|note| note.starts_with("27 rows of")), "{:?}", imported.notes);
+    let mut mask = [0u8; 31];
+    mask[7] = 1;
+    let files = [
+        case.array("train.npy", &npy("<i8", false, &[2], &[10i64, 30])),
+        case.array("val.npy", &npy("|b1", false, &[31], &mask)),
+        case.array("test.npy", &npy("<u8", false, &[1], &[2u64])),
+    ];
+    let mut parts = case.split(files);
+    parts[0].sort_unstable();
+    assert_eq!(parts, [vec![0, 1], vec![2], vec![3]]);
+    let features: Vec<f32> = (0..62).map(|i| i as f32).collect();
+    let x = case.array("x.npy", &npy("<f4", false, &[31, 2], &features));
+    case.options.features_by_id = true;
+    assert_eq!(case.features(x), [[60., 61.], [20., 21.], [14., 15.], [4., 5.]]);
+    case.array("x.npy", &npy("<f4", false, &[30, 2], &features[..60]));
+    case.refused(&["x.npy", "no row for id \"30\""]);
+    case.options.features = None;
+    case.options.features_by_id = false;
+    case.array("test.npy", &npy("<i8", false, &[1], &[3i64]));
+    case.refused(&["test.npy", "id 3", "no edge"]);
+    case.array("y.npy", &npy("<i8", false, &[30], &classes[..30]));
+    case.refused(&["y.npy", "30 rows", "\"30\""]);
+    let mut names = Case::mapped("ann 1\n");
+    names.options.labels = Some(names.array("y.npy", &npy("<i8", false, &[2], &[0i64, 1])));
+    names.refused(&["y.npy", "\"ann\"", "text"]);
+}
+
+#[test]
+fn rows_of_features_are_found_by_id_in_any_order() {
+    let mut case = Case::mapped("\"Hill, Ann\",bob\nbob,7\n");
+    case.options.features_by_id = true;
+    let x = case.at("x.csv");
+    // As pandas.DataFrame.to_csv writes them.
+    let lines = ",0,1\n7,0.5,\nbob,-1,2\n\"Hill, Ann\",1e3,4\n";
+    text(&x, lines);
+    case.options.read.feature_dtype = Some(FeatureDtype::Bf16);
+    case.options.features = Some(x.clone());
+    assert_eq!(case.import().unwrap().1.features.dtype(), Some(FeatureDtype::Bf16));
+    case.options.read.feature_dtype = None;
+    let rows = case.features(x.clone());
+    assert_eq!(rows[..2], [[1000., 4.], [-1., 2.]]);
+    assert!(rows[2][0] == 0.5 && rows[2][1].is_nan());
+    for (lines, texts) in [
+        ("bob,1,2\n7,1,2\n", ["no row for", "\"Hill, Ann\""]),
+        ("bob,1\n7,2\nbob,3\n\"Hill, Ann\",4\n", ["two rows for", "\"bob\""]),
+        ("bob,1\neve,2\n", ["line 2", "\"eve\""]),
+        ("eve,2\nbob,1\n", ["line 1", "\"eve\""]),
+        ("bob,1\n7,x\n", ["line 2", "\"x\""]),
+        ("bob,1\n7,1,2\n", ["line 2", "3 values, the first line has 2"]),
+        ("bob\n", ["line 1", "an id and features"]),
+        ("", ["no row for", "\"Hill, Ann\""]),
+    ] {
+        text(&x, lines);
+        case.refused(&texts);
+        case.refused(&["x.csv"]);
+    }
+    // Numbers as ids.
+    let mut case = Case::new("0 2\n1 2\n");
+    case.options.features_by_id = true;
+    let x = case.at("x.tsv");
+    text(&x, "# a comment\nid\ta\n2\t5\n0\t3\n1\t4\n");
+    assert_eq!(case.features(x.clone()), [[3.], [4.], [5.]]);
+    text(&x, "0 1\n2 1\n");
+    case.refused(&["x.tsv", "no row for vertex 1"]);
+    case.options.features = None;
+    case.refused(&["--features-by-id", "--features"]);
+}
