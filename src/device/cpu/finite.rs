@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::vectors::vectorized;
 use crate::device::Scalar;
 
-/// Not generic, so that it is compiled in this crate, as [`kernels`](super::kernels) says.
+/// Not generic, so that it is compiled in this crate, as the CPU kernels are.
 pub trait Finite: Sized {
     /// Whether none of `values` is NaN or infinite.
     fn all_finite(values: &[Self]) -> bool;

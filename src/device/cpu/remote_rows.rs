@@ -16,7 +16,7 @@ pub struct RemoteRow {
     pub row: u32,
 }
 
-/// Not generic, so that they are compiled in this crate, as [`kernels`](super::kernels) says.
+/// Not generic, so that they are compiled in this crate, as the CPU kernels are.
 pub trait RemoteRows: Sized {
     /// `out[i, :] = tables[rows[i].table][rows[i].row, :]`, each `[_, dim]`.
     ///
