@@ -200,7 +200,10 @@ fn messages_name_what_people_can_change() {
         ("train --split 1", "--split is 1: expected no choice: sbm has a single split"),
         ("train --model rgcn", "number of relations is 0: expected at least 1: a graph with edge types"),
         ("study kappa --batch-size 1000000", "--batch-size is 1000000: expected 1 to the "),
-        ("study kappa --samplers walk --kappas 4", "--dependence is rotation with random walks"),
+        (
+            "study kappa --samplers walk --kappas 4 --dependence rotate",
+            "--dependence is rotation with random walks",
+        ),
         ("study kappa --samplers weighted", "--samplers is weighted sampling: expected a graph with edge"),
     ] {
         fails(&run(arguments), 2, &format!("cohop: {message}"));
