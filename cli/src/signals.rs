@@ -3,12 +3,14 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{iterator, low_level};
 
 use cohop::{Error, Result};
+
+use super::output;
 
 /// What was heard of signals.
 #[derive(Clone, Debug)]
@@ -16,22 +18,26 @@ pub(super) struct Signals {
     /// Whether one came, or the next one ends the process at once.
     pub flag: Arc<AtomicBool>,
     /// The one that came, or 0.
-    number: Arc<AtomicUsize>,
+    number: Arc<AtomicI32>,
 }
 
 impl Signals {
-    /// Listens from now on: the first signal ends the process at once.
+    /// Listens from now on, in a thread of its own: the first signal ends the process at once.
     pub fn end_at_once() -> Result<Self> {
         let signals = Signals { flag: Arc::new(AtomicBool::new(true)), number: Arc::default() };
-        let listen = |signal: i32| -> std::io::Result<()> {
-            // In this order: a signal that finds the flag down raises it.
-            flag::register_conditional_shutdown(signal, 128 + signal, signals.flag.clone())?;
-            flag::register_usize(signal, signals.number.clone(), signal as usize)?;
-            flag::register(signal, signals.flag.clone())?;
-            Ok(())
-        };
-        [SIGINT, SIGTERM].into_iter().try_for_each(listen).map_err(|e| Error::io("signals", e))?;
+        let mut heard = iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| Error::io("signals", e))?;
+        let listener = signals.clone();
+        let listen = move || heard.forever().for_each(|signal| listener.hear(signal));
+        std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(|e| Error::io("signals", e))?;
         Ok(signals)
+    }
+
+    fn hear(&self, signal: i32) {
+        self.number.store(signal, Ordering::SeqCst);
+        if self.flag.swap(true, Ordering::SeqCst) {
+            output::message("cohop: interrupted at once; what was not finished is not kept");
+            low_level::exit(128 + signal);
+        }
     }
 
     /// From now on the first signal only raises the flag.
