@@ -28,7 +28,10 @@ impl Signals {
         let mut heard = iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| Error::io("signals", e))?;
         let listener = signals.clone();
         let listen = move || heard.forever().for_each(|signal| listener.hear(signal));
-        std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(|e| Error::io("signals", e))?;
+        std::thread::Builder::new()
+            .name("signals".into())
+            .spawn(listen)
+            .map_err(|e| Error::io("signals", e))?;
         Ok(signals)
     }
 

@@ -92,7 +92,8 @@ impl<D: Device> Cooperative<D> {
         }
         let (owned, loaded) = self.slicer.cached_rows(vertices)?;
         let preparing = Peers::new(self.slicer.cpu(), self.preparing.clone());
-        Ok((fetch(&preparing, plan, owned, block.src())?, loaded))
+        let rows = fetch(&preparing, plan, owned, block.src())?;
+        Ok((self.slicer.input_of(rows, block)?, loaded))
     }
 
     /// Bytes of a feature row, if rows are dense and are not read through a cache.
@@ -149,4 +150,56 @@ fn fetch<S: Scalar>(
             return Err(Error::invalid("input", "aggregated", "the rows that a processing element owns"));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::BatchNeeds;
+    use crate::cache::Policy;
+    use crate::comm::threads::{self, packed::run_packed};
+    use crate::coop::Mode;
+    use crate::data::SbmData;
+    use crate::graph::{PartitionMethod, Sbm};
+    use crate::tape::Aggregate;
+
+    /// Threads read feature rows from their owners' tables, processes send them, caches keep some: the first layer is
+    /// given the same bits.
+    #[test]
+    fn the_way_of_rows_does_not_show_in_the_input() {
+        let graph = Sbm { n_vertices: 1500, ..SbmData::default().graph };
+        let dataset = Arc::new(SbmData { graph, dim: 4, ..SbmData::default() }.generate().unwrap());
+        let partition =
+            Arc::new(Partition::new(PartitionMethod::Random, dataset.n_vertices(), 3, 1).unwrap());
+        let config = SamplerConfig::default();
+        for aggregate in [None, Some(Aggregate::Mean), Some(Aggregate::Symmetric)] {
+            let input = |communicator: Communicator, cached: bool| {
+                let degrees = aggregate == Some(Aggregate::Symmetric);
+                let needs = BatchNeeds { input_aggregate: aggregate, degrees, ..BatchNeeds::default() };
+                let mut slicer = Slicer::new(Cpu::<f32>::new(), dataset.clone(), needs);
+                if cached {
+                    slicer = slicer.with_cache(Policy::Lru, 100)?;
+                }
+                let group = Group::new(&Cpu::new(), Mode::Cooperative, communicator)?;
+                let source = Cooperative::new(slicer, config.clone(), &partition, group)?;
+                let input = source.on_host(&[5, 1, 7, 1000, 3], 0)?.input;
+                assert_eq!(input.is_aggregated(), aggregate.is_some());
+                match input {
+                    BatchInput::Dense(x) | BatchInput::Aggregated(x, _) => Ok((x.shape(), x.view().to_vec())),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let read = threads::run(3, |communicator| input(communicator, false)).unwrap();
+            for cached in [false, true] {
+                assert!(
+                    run_packed(3, |communicator| input(communicator, cached)).unwrap() == read,
+                    "{aggregate:?}"
+                );
+            }
+            assert!(
+                threads::run(3, |communicator| input(communicator, true)).unwrap() == read,
+                "{aggregate:?}"
+            );
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::cache::{AnyFeatureCache, Counts, Policy};
 use crate::data::{Dataset, Features, SparseFeatures};
 use crate::device::{
     Cpu, CpuBuffer, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
+    aggregate_gathered,
 };
 use crate::error::{Error, Result, check_length};
 use crate::pattern::Pattern;
@@ -141,9 +142,28 @@ impl<S: Scalar> Slicer<S> {
     /// were loaded.
     pub(super) fn cached_input(&self, block: &Block<Cpu<S>>) -> Result<(BatchInput<Cpu<S>>, Counts)> {
         if self.cache.is_some() {
-            return self.cached_rows(block.src());
+            let (rows, counts) = self.cached_rows(block.src())?;
+            return Ok((self.input_of(rows, block)?, counts));
         }
         Ok((self.input(block)?, Counts { hits: 0, misses: block.n_src() as u64 }))
+    }
+
+    /// [`input`](Slicer::input), of the sources' `rows`: to the bit the same, so that it does not show in the results of
+    /// training where rows came from.
+    pub(super) fn input_of(
+        &self,
+        rows: BatchInput<Cpu<S>>,
+        block: &Block<Cpu<S>>,
+    ) -> Result<BatchInput<Cpu<S>>> {
+        let (BatchInput::Dense(x), Some(aggregate)) = (&rows, self.needs.input_aggregate) else {
+            return Ok(rows);
+        };
+        let weights = aggregate.weights(&self.cpu, block)?;
+        let own = aggregate.own_factors(&self.cpu, block)?;
+        let cols = if own.is_some() { x.cols() } else { 2 * x.cols() };
+        let mut out = Tensor::allocate(&self.cpu, block.n_dst(), cols)?;
+        aggregate_gathered(&self.cpu, x.matrix(), block.csr(), weights, own, out.make_mut(&self.cpu)?)?;
+        Ok(BatchInput::Aggregated(out, aggregate))
     }
 
     fn aggregated<E: FeatureElement>(

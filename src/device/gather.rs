@@ -104,7 +104,7 @@ pub(crate) fn gather_aggregate_apart<D: Gather, E: FeatureElement>(
     a: Csr<'_, D>,
     weights: Weights<'_, D>,
     own: Option<D::View<'_, D::Scalar>>,
-    mut out: MatrixMut<'_, D>,
+    out: MatrixMut<'_, D>,
 ) -> Result<()> {
     let dim = check_gather_aggregate(&x, &a, &weights, own.as_ref(), &out)?;
     let mut rows = device.allocate(a.n_cols * dim)?;
@@ -114,7 +114,19 @@ pub(crate) fn gather_aggregate_apart<D: Gather, E: FeatureElement>(
         x.index,
         MatrixMut::from_view(D::view_mut(&mut rows), a.n_cols, dim)?,
     )?;
-    let rows = Matrix::from_view(D::view(&rows), a.n_cols, dim)?;
+    aggregate_gathered(device, Matrix::from_view(D::view(&rows), a.n_cols, dim)?, a, weights, own, out)
+}
+
+/// [`Gather::gather_aggregate`] of rows that have been gathered: `rows: [a.n_cols, dim]`.
+pub(crate) fn aggregate_gathered<D: Gather>(
+    device: &D,
+    rows: Matrix<'_, D>,
+    a: Csr<'_, D>,
+    weights: Weights<'_, D>,
+    own: Option<D::View<'_, D::Scalar>>,
+    mut out: MatrixMut<'_, D>,
+) -> Result<()> {
+    let dim = rows.cols;
     let destinations = Matrix::from_view(D::slice(rows.data, 0..a.n_rows * dim), a.n_rows, dim)?;
     if let Some(own) = own {
         device.scale_rows(own, destinations, out.reborrow(), Write::Assign)?;

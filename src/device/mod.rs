@@ -41,6 +41,7 @@ pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 pub use cuda::Cuda;
 pub use elementwise::{Activation, Elementwise, Function};
 pub(crate) use elementwise::{check_columns, check_probability};
+pub(crate) use gather::aggregate_gathered;
 #[cfg(test)]
 pub(crate) use gather::gather_aggregate_apart;
 pub use gather::{Gather, IndexedRows};
