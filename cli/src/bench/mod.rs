@@ -2,6 +2,7 @@
 
 mod attention;
 mod check;
+mod cooperation;
 mod dense;
 mod layers;
 mod measure;
@@ -24,7 +25,7 @@ use super::table::Table;
 use super::{Global, number, output};
 use cohop::device::{Cpu, Device, Storage};
 use cohop::{Error, Result};
-use measure::{Protocol, measure};
+use measure::{Protocol, Times, measure};
 use row::{Amount, Row};
 use workload::{Size, Workload};
 
@@ -85,7 +86,7 @@ pub(super) struct BenchArgs {
 }
 
 /// All benchmarks, with descriptions.
-const WORKS: [(&str, &str); 28] = [
+const WORKS: [(&str, &str); 33] = [
     ("copy", "all threads copy memory"),
     ("gather", "random rows of a table"),
     ("gemm_f32", "dense products"),
@@ -109,11 +110,19 @@ const WORKS: [(&str, &str); 28] = [
     ("rgcn_fwd+bwd", "with its gradients"),
     ("sample", "neighbour sampling, fanouts 15, 10, 5"),
     ("sample_labor0", "LABOR-0 sampling, fanouts 15, 10, 5"),
+    ("sample_kappa64", "neighbour sampling likewise, κ = 64"),
+    ("sample_labor0_kappa64", "LABOR-0 sampling likewise, κ = 64"),
     ("train_sage", "training GraphSAGE, 3 layers of 256, fanouts 15, 10, 5"),
     ("train_gcn", "training GCN likewise"),
     ("train_sage_on_device", "the same with minibatches made on a GPU"),
     ("train_sage_graph_on_device", "the same with features in the host's memory"),
     ("train_gcn_on_device", "the same with minibatches made on a GPU"),
+    ("cooperation_serial", "training GraphSAGE likewise, by one processing element (PE)"),
+    (
+        "cooperation_independent",
+        "the same by 2, 4 and 8 PEs on the same threads, each with its part of a batch",
+    ),
+    ("cooperation_cooperative", "the same by PEs that share each batch"),
 ];
 
 /// What every benchmark needs, and the rows so far.
@@ -190,6 +199,7 @@ fn run_on<D: Device<Scalar = f32>>(device: &D, global: &Global, args: &BenchArgs
     }
     sampling::all(&mut bench)?;
     training::all(&mut bench)?;
+    cooperation::all(&mut bench)?;
     bench.bar.finish_and_clear();
     if bench.rows.is_empty() {
         return Err(Error::invalid(
@@ -266,6 +276,18 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
             let warmup = self.protocol.warmup.saturating_sub(1);
             (measure(Protocol { warmup, ..self.protocol }, ready, run)?, peak_bytes)
         };
+        self.keep(work, size, &amount, times, peak_bytes)
+    }
+
+    /// Keeps the row of `times`.
+    fn keep(
+        &mut self,
+        work: &'static str,
+        size: String,
+        amount: &Amount,
+        times: Times,
+        peak_bytes: Option<u64>,
+    ) -> Result<()> {
         let times = times.per_part(amount.parts);
         let rate = amount.bytes.map(|bytes| bytes / times.median());
         if work == "copy" {
@@ -275,7 +297,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
                 return Ok(());
             }
         }
-        let row = Row::new(work, size, &times, &amount, peak_bytes, self.copy_rate, device.describe());
+        let row = Row::new(work, size, &times, amount, peak_bytes, self.copy_rate, self.device.describe());
         if self.json {
             output::json(&row)?;
         }

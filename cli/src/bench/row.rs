@@ -19,11 +19,13 @@ pub(super) struct Amount {
     pub bytes: Option<f64>,
     /// Sampled edges per part.
     pub edges: Option<f64>,
+    /// Feature rows that a part loads.
+    pub input_rows: Option<f64>,
 }
 
 impl Amount {
     pub(super) fn new(value: f64, unit: &'static str) -> Self {
-        Amount { value, unit, parts: 1, bytes: None, edges: None }
+        Amount { value, unit, parts: 1, bytes: None, edges: None, input_rows: None }
     }
 
     /// The amount of `n` multiplications and additions.
@@ -70,6 +72,7 @@ pub(super) struct Row {
     copy_share: Option<f64>,
     edges_per_batch: Option<f64>,
     edges_per_second: Option<f64>,
+    input_rows_per_batch: Option<f64>,
     /// Peak bytes of buffers that a run allocates.
     peak_bytes: Option<u64>,
     device: String,
@@ -106,6 +109,7 @@ impl Row {
             copy_share: rate.map(|rate| rate / copy_rate),
             edges_per_batch: amount.edges,
             edges_per_second: amount.edges.map(|edges| edges / times.median()),
+            input_rows_per_batch: amount.input_rows,
             peak_bytes,
             device,
             version: env!("CARGO_PKG_VERSION"),

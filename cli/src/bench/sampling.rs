@@ -16,10 +16,16 @@ use cohop::train::Pipeline;
 pub(super) const FANOUTS: [usize; 3] = [15, 10, 5];
 
 pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
-    for (work, method) in [("sample", Method::NEIGHBOR), ("sample_labor0", Method::LABOR_0)] {
-        // By the whole name, since it is also part of the other one's.
+    let (neighbor, labor0) = (Method::NEIGHBOR, Method::LABOR_0);
+    let works = [
+        ("sample", neighbor, Kappa::INDEPENDENT),
+        ("sample_kappa64", neighbor, Kappa::steps(64)?),
+        ("sample_labor0", labor0, Kappa::INDEPENDENT),
+        ("sample_labor0_kappa64", labor0, Kappa::steps(64)?),
+    ];
+    for (work, method, kappa) in works {
         if bench.wants(work) {
-            sample(bench, work, method)?;
+            sample(bench, work, SamplerConfig { kappa, ..config(method) })?;
         }
     }
     Ok(())
@@ -42,10 +48,10 @@ pub(super) fn config(method: Method) -> SamplerConfig {
 fn sample<D: Device<Scalar = f32>>(
     bench: &mut Bench<'_, D>,
     work: &'static str,
-    method: Method,
+    config: SamplerConfig,
 ) -> Result<()> {
-    let (device, workload) = (bench.device, bench.workload);
-    let sampler = Arc::new(Sampler::new(config(method))?);
+    let (device, workload, method) = (bench.device, bench.workload, config.method);
+    let sampler = Arc::new(Sampler::new(config)?);
     let graph = device.load_graph(&workload.dataset.graph)?;
     let first = sampler.sample(device, &graph, &workload.batches[0], 0)?;
     check(work, device, workload.graph(), method, &first)?;
