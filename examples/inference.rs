@@ -31,7 +31,8 @@ pub(crate) fn main() -> cohop::Result<()> {
     let slicer = Slicer::new(cpu.clone(), graph.clone(), model.needs());
 
     // All vertices, over all of their neighbours: each is computed once a layer.
-    let scores = infer_full(&cpu, &model, &slicer, 1024, 2)?;
+    let all: Vec<u32> = (0..graph.n_vertices() as u32).collect();
+    let scores = infer_full(&cpu, &model, &slicer, &all, 1024, 2)?;
     let classes = argmax_rows(&scores, model.n_outputs());
     let n_right = classes.iter().zip(graph.labels.iter()).filter(|(a, b)| a == b).count();
     println!("full neighbourhoods: {n_right} of {} right", graph.n_vertices());

@@ -148,8 +148,8 @@ impl<S: Scalar> Slicer<S> {
         Ok((self.input(block)?, Counts { hits: 0, misses: block.n_src() as u64 }))
     }
 
-    /// [`input`](Slicer::input), of the sources' `rows`: to the bit the same, so that it does not show in the results of
-    /// training where rows came from.
+    /// [`input`](Slicer::input), of the sources' `rows`: to the bit the same, so that it does not show in the results
+    /// of training where rows came from.
     pub(super) fn input_of(
         &self,
         rows: BatchInput<Cpu<S>>,

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::Opened;
-use super::evaluate::{Evaluation, infer_batches, infer_full};
+use super::evaluate::{Evaluation, infer_batches};
 use super::fingerprint::Fingerprint;
+use super::full_inference::infer_full;
 use super::{ClassWeights, EvalMode, TrainConfig, Trainer};
 use crate::data::{Dataset, Features};
 use crate::device::{Device, FeatureElement, Method};
@@ -71,8 +72,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let mut batch_size = self.config.batch_size.unwrap_or(vertices.len()).max(1);
         if self.config.eval == EvalMode::Full {
             if let (Some(slicer), Some(_)) = (self.source.layer_by_layer(), self.model.layer_by_layer()) {
-                let all = infer_full(&self.device, &self.model, slicer, FULL_CHUNK, workers)?;
-                return Ok(self.rows_of(vertices, &all));
+                return infer_full(&self.device, &self.model, slicer, vertices, FULL_CHUNK, workers);
             }
             sampler.method = Method::Full;
             sampler.fanouts.0.fill(usize::MAX);
@@ -84,11 +84,6 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         }
         let source = self.source.with_sampler(sampler)?;
         infer_batches(&self.device, &self.model, &source, vertices, batch_size, workers)
-    }
-
-    fn rows_of(&self, vertices: &[u32], all: &[D::Scalar]) -> Vec<D::Scalar> {
-        let n = self.model.n_outputs();
-        vertices.iter().flat_map(|&v| all[v as usize * n..(v as usize + 1) * n].iter().copied()).collect()
     }
 }
 

@@ -98,8 +98,14 @@ fn layer_wise_inference_is_the_model_on_the_whole_graph() {
         let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
         let whole = trainer.predict(&all).unwrap();
         let slicer = Slicer::new(Cpu::new(), dataset.clone(), trainer.model.needs());
-        let by_layer = infer_full(trainer.device(), &trainer.model, &slicer, 128, 1).unwrap();
+        let by_layer = infer_full(trainer.device(), &trainer.model, &slicer, &all, 128, 1).unwrap();
         assert_close(&format!("{kind:?}"), &by_layer, &whole, |_, whole| 1e-4 * (1.0 + whole.abs()));
+        // Few vertices, one of them twice, have the scores that they have among all.
+        let few = [7, 3, 7, all.len() as u32 - 1];
+        let n = trainer.model.n_outputs();
+        let expected: Vec<f32> = few.iter().flat_map(|&v| whole[v as usize * n..][..n].to_vec()).collect();
+        let found = infer_full(trainer.device(), &trainer.model, &slicer, &few, 2, 1).unwrap();
+        assert_close(&format!("{kind:?}"), &found, &expected, |_, whole| 1e-4 * (1.0 + whole.abs()));
     }
 }
 

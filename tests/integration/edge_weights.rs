@@ -176,7 +176,8 @@ fn check_repeats<D: Device>(device: &D, what: &str, models: [&Stack<D>; 2], data
     near::<D>(&format!("{what}, from rows"), &run(device, models[0], &of_rows, data[0]), &expected[0]);
     // Layer by layer, in chunks.
     let [found, expected] = [0, 1].map(|i| {
-        let all = infer_full(device, models[i], &slicers[i], 7, 1).unwrap();
+        let vertices: Vec<u32> = (0..data[i].n_vertices() as u32).collect();
+        let all = infer_full(device, models[i], &slicers[i], &vertices, 7, 1).unwrap();
         vec![all.into_iter().map(|x| x.widen_f64()).collect::<Vec<f64>>()]
     });
     near::<D>(&format!("{what}, layer by layer"), &found, &expected);

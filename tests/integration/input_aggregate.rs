@@ -90,8 +90,9 @@ fn scores_and_gradients_are_those_of_the_rows() {
                 for (values, expected) in values.iter().zip(&expected) {
                     assert_close(&format!("{kind:?} {method:?}"), values, expected, tolerance);
                 }
-                let expected = infer_full(&cpu, &model, &rows, 500, 1).unwrap();
-                let values = infer_full(&cpu, &model, &aggregated, 500, 1).unwrap();
+                let all: Vec<u32> = (0..dataset.n_vertices() as u32).collect();
+                let expected = infer_full(&cpu, &model, &rows, &all, 500, 1).unwrap();
+                let values = infer_full(&cpu, &model, &aggregated, &all, 500, 1).unwrap();
                 assert_close(&format!("{kind:?}, all vertices"), &values, &expected, tolerance);
             }
         }

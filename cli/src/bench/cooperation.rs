@@ -1,5 +1,5 @@
-//! What cooperation saves in time: epochs of one processing element (PE), and of several on the same threads that have a
-//! part of each batch each (independent) or share it (cooperative).
+//! What cooperation saves in time: epochs of one processing element (PE), and of several on the same threads that have
+//! a part of each batch each (independent) or share it (cooperative).
 
 use super::Bench;
 use super::measure::{Times, measure};
