@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ClassWeights, Evaluation, LrSchedule};
 use crate::batch::{BatchNeeds, DataOnDevice};
 use crate::cache::Policy;
-use crate::coop::Mode;
+use crate::coop::{FirstLayer, Mode};
 use crate::data::Dataset;
 use crate::device::{Device, IGNORED, Method};
 use crate::error::{Error, Result};
@@ -64,6 +64,8 @@ pub struct ParallelConfig {
     pub mode: Mode,
     /// How vertices are assigned to owners in cooperative mode.
     pub partition: PartitionMethod,
+    /// How they share the first layer.
+    pub first_layer: FirstLayer,
 }
 
 /// Everything that a training run depends on, besides the data set.

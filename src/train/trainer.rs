@@ -22,7 +22,7 @@ use crate::batch::{
     WholeGraph,
 };
 use crate::comm::Communicator;
-use crate::coop::{Group, Mode};
+use crate::coop::{FirstLayer, Group, Mode};
 use crate::data::Dataset;
 use crate::device::{Device, FeatureElement, Method, Scalar};
 use crate::error::{Error, Result};
@@ -247,8 +247,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
         self.compare(parallel, &communicator)?;
-        let ParallelConfig { mode, partition } = parallel;
-        self.parallel = Some(ParallelInfo { mode, partition, pes: n_pes });
+        let ParallelConfig { mode, partition, first_layer } = parallel;
+        self.parallel = Some(ParallelInfo { mode, partition, first_layer, pes: n_pes });
         let graph = &self.slicer.dataset().graph;
         let partition = match parallel.mode {
             Mode::Cooperative => {
@@ -257,12 +257,30 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             Mode::Independent | Mode::Serial => None,
         };
         let group = Group::new(&self.device, parallel.mode, communicator)?;
+        if first_layer == FirstLayer::P3 {
+            self.check_p3()?;
+            self.slicer = self.slicer.with_column_slices(&group)?;
+        }
         let Some(partition) = partition else {
             let source = sampling(&self.device, &self.slicer, &self.config)?;
             let independent = Independent::new(&*source, self.config.sampler.clone(), group)?;
             return Ok(self.with_source(Arc::new(independent)));
         };
         self.cooperate(&Arc::new(partition), group)
+    }
+
+    /// `Ok` if the device can share the first layer by columns.
+    fn check_p3(&self) -> Result<()> {
+        let data = self.config.data_on_device;
+        if data != DataOnDevice::Nothing {
+            let expected = "Nothing with the first layer p3";
+            return Err(Error::invalid("data_on_device", format!("{data:?}"), expected));
+        }
+        let probe = Tensor::<D>::zeros(&self.device, 1, 1)?;
+        if D::as_host(probe.view()).is_none() {
+            return Err(Error::invalid("first layer", "p3", "whole on this device: p3 runs on the CPU"));
+        }
+        Ok(())
     }
 
     /// Makes this trainer, which is in the same state on all PEs, one of several that cooperate; `partition` says which
