@@ -136,7 +136,8 @@ fn bytes_are_those_that_were_sent() {
         let weight = tape.leaf(weight);
         let out = cohop::coop::sliced_linear(&tape, x.share(), tape.constant(x.rows().clone()), weight)?;
         let ones = cohop::tensor::Tensor::zeros(&cpu, batch.blocks[0].n_dst(), 6)?;
-        tape.backward(tape.dot(out, ones)?)?;
+        let loss = tape.dot(out, ones)?;
+        tape.backward(loss)?;
         let block = &batch.blocks[0];
         let first = FirstBlock { n_dst: block.n_dst() as u64, n_edge: block.n_edge() as u64 };
         Ok((first, [blocks, sent(Stage::Forward), sent(Stage::Backward)]))
