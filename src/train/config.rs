@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::graph::PartitionMethod;
 use crate::nn::{ModelConfig, OptimizerConfig, Stack};
 use crate::sample::SamplerConfig;
+use crate::tensor::Tensor;
 
 /// The most batches that are prepared at a time.
 pub const MAX_WORKERS: usize = 1024;
@@ -221,6 +222,19 @@ impl TrainConfig {
         if !method.takes_edges() {
             let expected = "a sampler of edges: where a walk ends there is no weight";
             return Err(Error::invalid("sampler", "random walks, for a weighted model", expected));
+        }
+        Ok(())
+    }
+
+    /// `Ok` if processing elements with this device can share the first layer by columns.
+    pub(super) fn check_column_slices<D: Device>(&self, device: &D) -> Result<()> {
+        let data = self.data_on_device;
+        if data != DataOnDevice::Nothing {
+            let expected = "Nothing with the first layer p3";
+            return Err(Error::invalid("data_on_device", format!("{data:?}"), expected));
+        }
+        if D::as_host(Tensor::<D>::zeros(device, 1, 1)?.view()).is_none() {
+            return Err(Error::invalid("first layer", "p3", "whole on this device: p3 runs on the CPU"));
         }
         Ok(())
     }

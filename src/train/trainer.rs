@@ -242,8 +242,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// does. Collective.
     ///
     /// Errors: configuration or data differ between PEs (on all of them), the mode is serial, the partition cannot be
-    /// made, data is on the device in cooperative mode, and those
-    /// of communication.
+    /// made, data is on the device in cooperative mode or with the first layer p3, and those
+    /// of [`Slicer::with_column_slices`] and of communication.
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
         self.compare(parallel, &communicator)?;
@@ -258,7 +258,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         };
         let group = Group::new(&self.device, parallel.mode, communicator)?;
         if first_layer == FirstLayer::P3 {
-            self.check_p3()?;
+            self.config.check_column_slices(&self.device)?;
             self.slicer = self.slicer.with_column_slices(&group)?;
         }
         let Some(partition) = partition else {
@@ -267,20 +267,6 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             return Ok(self.with_source(Arc::new(independent)));
         };
         self.cooperate(&Arc::new(partition), group)
-    }
-
-    /// `Ok` if the device can share the first layer by columns.
-    fn check_p3(&self) -> Result<()> {
-        let data = self.config.data_on_device;
-        if data != DataOnDevice::Nothing {
-            let expected = "Nothing with the first layer p3";
-            return Err(Error::invalid("data_on_device", format!("{data:?}"), expected));
-        }
-        let probe = Tensor::<D>::zeros(&self.device, 1, 1)?;
-        if D::as_host(probe.view()).is_none() {
-            return Err(Error::invalid("first layer", "p3", "whole on this device: p3 runs on the CPU"));
-        }
-        Ok(())
     }
 
     /// Makes this trainer, which is in the same state on all PEs, one of several that cooperate; `partition` says which

@@ -88,6 +88,14 @@ fn every_sampler_evaluation_and_form_of_features_can_be_shared_by_columns() {
         let stored = Arc::new(Dataset { features, ..Dataset::clone(&plain) });
         compare::<f64>(&format!("{dtype:?}"), &stored, &config(ModelKind::Gcn), &[2], 1e-9);
     }
+    let weights: Vec<f32> = (0..plain.graph.n_edges()).map(|e| (e % 5) as f32 * 0.7).collect();
+    let graph = Arc::new(plain.graph.as_ref().clone().with_edge_weights(weights).unwrap());
+    let weighted = Arc::new(Dataset { graph, ..Dataset::clone(&plain) });
+    for kind in KINDS {
+        let mut config = config(kind);
+        config.model.weighted = true;
+        compare::<f64>(&format!("{kind:?} with edge weights"), &weighted, &config, &[3], 1e-9);
+    }
     // The last batch has fewer seeds than there are elements.
     let mut config = config(ModelKind::Sage);
     config.batch_size = Some(59);

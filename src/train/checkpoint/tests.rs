@@ -71,7 +71,7 @@ fn processing_elements_are_known_too() {
     let parallel = ParallelConfig {
         mode: Mode::Independent,
         partition: PartitionMethod::Hash,
-        first_layer: FirstLayer::Whole,
+        first_layer: FirstLayer::P3,
     };
     threads::run(2, |communicator| {
         let rank = communicator.rank();
@@ -83,10 +83,14 @@ fn processing_elements_are_known_too() {
     let expected = ParallelInfo {
         mode: Mode::Independent,
         partition: PartitionMethod::Hash,
-        first_layer: FirstLayer::Whole,
+        first_layer: FirstLayer::P3,
         pes: 2,
     };
     assert_eq!(read_info(folder.path()).unwrap().parallel, Some(expected));
+    // Checkpoints from before do not say how the first layer was shared.
+    let old: ParallelInfo =
+        serde_json::from_str(r#"{"mode": "cooperative", "partition": "hash", "pes": 3}"#).unwrap();
+    assert_eq!(old.first_layer, FirstLayer::Whole);
 }
 
 #[test]
