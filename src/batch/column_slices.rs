@@ -1,5 +1,5 @@
-//! Each processing element's columns of all vertices' features, and the first layer's aggregates over them (P³, Gandhi &
-//! Iyer, OSDI 2021).
+//! Each processing element's columns of all vertices' features, and the first layer's aggregates over them (P³, Gandhi
+//! & Iyer, OSDI 2021).
 
 use std::ops::Range;
 
@@ -202,7 +202,7 @@ impl<S: Scalar> Entries<S> {
             for (&id, &factor) in self.ids[entries.clone()].iter().zip(&self.factors[entries]) {
                 let row = &table[id as usize * width..(id as usize + 1) * width];
                 for (sum, x) in sum.iter_mut().zip(row) {
-                    *sum = *sum + factor * S::from_f64(f64::from(x.widen_f32()));
+                    *sum += factor * S::from_f64(f64::from(x.widen_f32()));
                 }
             }
         });

@@ -64,12 +64,13 @@ impl<S: Scalar> Slicer<S> {
         Ok(self)
     }
 
-    /// The slicer with this processing element's columns of the features alone, which makes the first layer's aggregates
-    /// together with the others' (P³): [`input`](Slicer::input) is then collective, and gives [`BatchInput::Sliced`].
+    /// The slicer with this processing element's columns of the features alone, which makes the first layer's
+    /// aggregates together with the others' (P³): [`input`](Slicer::input) is then collective, and gives
+    /// [`BatchInput::Sliced`].
     ///
     /// Errors: there is a cache; the model's first layer does not begin with a linear aggregate of the features, or
-    /// they are sparse or there are none; the slice does not fit in memory; a mapped value is not finite; and `group` is
-    /// one processing element alone.
+    /// they are sparse or there are none; the slice does not fit in memory; a mapped value is not finite; and `group`
+    /// is one processing element alone.
     pub fn with_column_slices<D: Device<Scalar = S>>(mut self, group: &Group<D>) -> Result<Self> {
         if self.cache.is_some() {
             let expected = "none with the first layer p3, which has its columns of all rows in memory";
