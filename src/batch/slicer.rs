@@ -78,8 +78,8 @@ impl<S: Scalar> Slicer<S> {
         }
         let Some(terms) = self.needs.input_terms else {
             let expected = "whole for this model: p3 needs a first layer that begins with a linear aggregate of the \
-                            features (sage, gcn, gin, rgcn), which attention (gat, gatv2, rgat), a maximum, sage-ri, \
-                            an input embedding and input dropout do not leave";
+                            features (sage, gcn, gin, rgcn), without input_dropout and input embedding; attention \
+                            (gat, gatv2, rgat), a maximum and sage-ri are none";
             return Err(Error::invalid("first layer", "p3", expected));
         };
         let slices = ColumnSlices::new(&self.cpu, &self.dataset.features, terms, group)?;

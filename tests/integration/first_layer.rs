@@ -114,7 +114,7 @@ fn what_cannot_be_shared_by_columns_is_an_error() {
     for kind in [ModelKind::Gat, ModelKind::Gatv2, ModelKind::Rgat, ModelKind::SageRi] {
         assert!(refused(&config(kind), &dataset(7)).contains("first layer is p3"), "{kind:?}");
     }
-    assert!(refused(&dropping(ModelKind::Sage), &dataset(7)).contains("input dropout"));
+    assert!(refused(&dropping(ModelKind::Sage), &dataset(7)).contains("without input_dropout"));
     let mut cached = config(ModelKind::Sage);
     cached.cache = Some(CacheConfig { policy: cohop::cache::Policy::Lru, rows: 5 });
     assert!(refused(&cached, &dataset(7)).contains("cache"));
