@@ -163,8 +163,8 @@ impl<D: Device> SlicedRows<D> {
     }
 }
 
-/// `out = Σ_p rows_p · W[C_p, :]`, the sum in rank order; `dW[C_p, :] = rows_pᵀ · dout` of all PEs' `dout`, and 0 in the
-/// other rows, so that the sum of gradients over PEs is the whole gradient.
+/// `out = Σ_p rows_p · W[C_p, :]`, the sum in rank order; `dW[C_p, :] = rows_pᵀ · dout` of all PEs' `dout`, and 0 in
+/// the other rows, so that the sum of gradients over PEs is the whole gradient.
 struct SlicedLinear<D: Device> {
     share: Share<D>,
 }
