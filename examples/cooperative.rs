@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cohop::comm::threads;
-use cohop::coop::Mode;
+use cohop::coop::{FirstLayer, Mode};
 use cohop::data::SbmData;
 use cohop::device::Cpu;
 use cohop::graph::{PartitionMethod, Sbm};
@@ -22,7 +22,11 @@ pub(crate) fn main() -> cohop::Result<()> {
     let alone = Trainer::new(Cpu::<f32>::new(), dataset.clone(), config.clone())?;
     let alone = epochs(alone)?;
 
-    let parallel = ParallelConfig { mode: Mode::Cooperative, partition: PartitionMethod::Random };
+    let parallel = ParallelConfig {
+        mode: Mode::Cooperative,
+        partition: PartitionMethod::Random,
+        first_layer: FirstLayer::Whole,
+    };
     let of_each = threads::run(4, |communicator| {
         // Each has a device of its own, and the vertices that the partition gives it.
         let device = Cpu::<f32>::new();

@@ -7,7 +7,7 @@ use super::given::Given;
 /// What the library calls a setting, the options that set it, and whether it is wrong usage if it cannot be.
 type Setting = (&'static str, &'static [&'static str], bool);
 
-const SETTINGS: [Setting; 44] = [
+const SETTINGS: [Setting; 45] = [
     ("attention_dropout", &["--attention-dropout"], true),
     ("bases", &["--bases"], true),
     ("batch_size", &["--batch-size"], true),
@@ -28,6 +28,7 @@ const SETTINGS: [Setting; 44] = [
     ("eval_every", &["--eval-every"], true),
     ("fanouts", &["--fanouts"], true),
     ("feature dtype", &["--feature-dtype"], true),
+    ("first layer", &["--first-layer"], true),
     ("heads", &["--heads"], true),
     ("hidden", &["--hidden"], true),
     ("input_dropout", &["--input-dropout"], true),

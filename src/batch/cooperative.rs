@@ -84,6 +84,9 @@ impl<D: Device> Cooperative<D> {
     /// The sources' rows, and how many were loaded.
     fn input(&self, sampled: &CooperativeBatch<D::Scalar>) -> Result<(BatchInput<Cpu<D::Scalar>>, Counts)> {
         let (vertices, plan, block) = (&sampled.input_vertices, &sampled.plans[0], &sampled.blocks[0]);
+        if self.slicer.has_column_slices() {
+            return Ok((self.slicer.input(block)?, Counts { hits: 0, misses: vertices.len() as u64 }));
+        }
         if let Some(bytes) = self.bytes_of_row().filter(|_| self.preparing.shares_memory()) {
             // Each row is read straight from its owner's table, as one PE alone would read it.
             let input = self.slicer.input(block)?;
@@ -146,7 +149,7 @@ fn fetch<S: Scalar>(
             let n_vertices = x.shape()[1];
             BatchInput::OneHot(OneHot::new(cpu.upload(sources)?, n_vertices))
         }
-        BatchInput::Aggregated(..) => {
+        BatchInput::Aggregated(..) | BatchInput::Sliced(_) => {
             return Err(Error::invalid("input", "aggregated", "the rows that a processing element owns"));
         }
     })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::coop::SlicedRows;
 use crate::device::{Cpu, Device, Scalar};
 use crate::error::Result;
 use crate::tape::{Aggregate, SparseRows};
@@ -21,6 +22,8 @@ pub enum BatchInput<D: Device> {
     /// rows were gathered. If the [`Aggregate`] includes the destination itself: `[n_dst, dim]`; else the destination's
     /// own row and the aggregate side by side, `[n_dst, 2 · dim]`.
     Aggregated(Tensor<D>, Aggregate),
+    /// This processing element's columns of what the first layer aggregates, for the destinations of all of them (P³).
+    Sliced(SlicedRows<D>),
 }
 
 /// One-hot rows of vertex ids. Cloning shares them.
@@ -59,13 +62,14 @@ impl<D: Device> BatchInput<D> {
         match self {
             BatchInput::Dense(x) | BatchInput::Aggregated(x, _) => x.rows(),
             BatchInput::Sparse(x) => x.shape()[0],
+            BatchInput::Sliced(x) => x.share().shape()[0],
             BatchInput::OneHot(x) => x.shape()[0],
         }
     }
 
     /// Whether there is a row for each destination of the first block, instead of each source.
     pub fn is_aggregated(&self) -> bool {
-        matches!(self, BatchInput::Aggregated(..))
+        matches!(self, BatchInput::Aggregated(..) | BatchInput::Sliced(_))
     }
 }
 
@@ -80,6 +84,7 @@ impl<S: Scalar> BatchInput<Cpu<S>> {
             BatchInput::Aggregated(x, aggregate) => {
                 BatchInput::Aggregated(Tensor::from_host(device, x)?, aggregate)
             }
+            BatchInput::Sliced(x) => BatchInput::Sliced(SlicedRows::from_host(device, x)?),
             BatchInput::OneHot(OneHot { ids, n_vertices }) => {
                 let ids = match Arc::try_unwrap(ids) {
                     Ok(ids) => device.adopt(ids)?,

@@ -27,6 +27,7 @@
 //! # }
 //! ```
 
+mod column_slices;
 mod cooperative;
 mod device_sampling;
 mod host_sampling;

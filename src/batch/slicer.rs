@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::column_slices::ColumnSlices;
 use super::{BatchInput, OneHot};
 use crate::block::Block;
 use crate::cache::{AnyFeatureCache, Counts, Policy};
+use crate::coop::{Group, InputTerms};
 use crate::data::{Dataset, Features, SparseFeatures};
 use crate::device::{
-    Cpu, CpuBuffer, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
+    Cpu, CpuBuffer, Device, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
     aggregate_gathered,
 };
 use crate::error::{Error, Result, check_length};
@@ -31,6 +33,9 @@ pub struct BatchNeeds {
     /// may then aggregate rows while it gathers them ([`BatchInput::Aggregated`]), but need not: so the sources' rows,
     /// the largest matrix of a batch, are never written.
     pub input_aggregate: Option<Aggregate>,
+    /// The linear aggregates of dense features with which the first layer begins, each followed by a product with a
+    /// weight: so that processing elements may share it by columns ([`BatchInput::Sliced`]).
+    pub input_terms: Option<InputTerms>,
 }
 
 /// Slices features and labels of one data set. Cheap to clone and to share between workers.
@@ -40,12 +45,13 @@ pub struct Slicer<S: Scalar> {
     dataset: Arc<Dataset>,
     needs: BatchNeeds,
     cache: Option<Arc<Mutex<AnyFeatureCache>>>,
+    slices: Option<Arc<ColumnSlices<S>>>,
 }
 
 impl<S: Scalar> Slicer<S> {
     /// A slicer of `dataset`. Allocates rows from `cpu` (for a GPU, its [`host`](Storage::host)).
     pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, needs: BatchNeeds) -> Self {
-        Slicer { cpu, dataset, needs, cache: None }
+        Slicer { cpu, dataset, needs, cache: None, slices: None }
     }
 
     /// The slicer with a cache of `n_rows` feature rows. Its contents, and so the counts of hits, depend on the order
@@ -56,6 +62,34 @@ impl<S: Scalar> Slicer<S> {
         let cache = AnyFeatureCache::new(policy, n_rows, &self.dataset.features)?;
         self.cache = Some(Arc::new(Mutex::new(cache)));
         Ok(self)
+    }
+
+    /// The slicer with this processing element's columns of the features alone, which makes the first layer's
+    /// aggregates together with the others' (P³): [`input`](Slicer::input) is then collective, and gives
+    /// [`BatchInput::Sliced`].
+    ///
+    /// Errors: there is a cache; the model's first layer does not begin with a linear aggregate of the features, or
+    /// they are sparse or there are none; the slice does not fit in memory; a mapped value is not finite; and `group`
+    /// is one processing element alone.
+    pub fn with_column_slices<D: Device<Scalar = S>>(mut self, group: &Group<D>) -> Result<Self> {
+        if self.cache.is_some() {
+            let expected = "none with the first layer p3, which has its columns of all rows in memory";
+            return Err(Error::invalid("cache", "given", expected));
+        }
+        let Some(terms) = self.needs.input_terms else {
+            let expected = "whole for this model: p3 needs a first layer that begins with a linear aggregate of the \
+                            features (sage, gcn, gin, rgcn), without input_dropout and input embedding; attention \
+                            (gat, gatv2, rgat), a maximum and sage-ri are none";
+            return Err(Error::invalid("first layer", "p3", expected));
+        };
+        let slices = ColumnSlices::new(&self.cpu, &self.dataset.features, terms, group)?;
+        self.slices = Some(Arc::new(slices));
+        Ok(self)
+    }
+
+    /// Whether there are columns of the features instead of whole rows.
+    pub(super) fn has_column_slices(&self) -> bool {
+        self.slices.is_some()
     }
 
     /// The allocator of the rows' memory.
@@ -129,6 +163,9 @@ impl<S: Scalar> Slicer<S> {
     ///
     /// Errors: those of [`rows`](Slicer::rows).
     pub fn input(&self, block: &Block<Cpu<S>>) -> Result<BatchInput<Cpu<S>>> {
+        if let Some(slices) = &self.slices {
+            return slices.input(block);
+        }
         let Some(aggregate) = self.needs.input_aggregate else { return self.rows(block.src()) };
         match &self.dataset.features {
             Features::F32(x) => self.aggregated(x.data(), block, aggregate),

@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod first_layer;
 mod gradients;
 mod group;
 mod mode;
@@ -38,6 +39,9 @@ mod question;
 mod sample;
 mod walk;
 
+pub use first_layer::{
+    FirstBlock, FirstLayer, InputTerms, P3Bytes, Share, SlicedRows, columns_of, p3_bytes, sliced_linear,
+};
 pub use gradients::sum_gradients;
 pub use group::Group;
 pub use mode::Mode;

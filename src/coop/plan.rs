@@ -35,7 +35,7 @@ impl<D: Device> Peers<D> {
     }
 
     /// Sends to each PE `q` its `counts[q]` rows of `x`, in rank order, and receives `receive_counts[q]` rows from it.
-    fn exchange(
+    pub(super) fn exchange(
         &self,
         device: &D,
         stage: Stage,

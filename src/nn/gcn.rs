@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
+use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, Var};
@@ -68,6 +69,10 @@ impl<D: Device> Layer<D> for Gcn {
         if let Some(x) = x.aggregated(Some(self.aggregate))? {
             return tape.linear(&[(x, weight)], Some(bias), activation);
         }
+        let terms = Some(InputTerms::Aggregate(self.aggregate));
+        if let Some(out) = x.sliced_product(tape, terms, || Ok(vec![weight]), Some(bias), activation)? {
+            return Ok(out);
+        }
         let combine = |x: Var| -> Result<Var> {
             let own = tape.own_part(block, x, self.aggregate)?;
             tape.add(own, tape.aggregate(block, x, self.aggregate)?)
@@ -81,6 +86,10 @@ impl<D: Device> Layer<D> for Gcn {
 
     fn needs_degrees(&self) -> bool {
         self.aggregate == Aggregate::Symmetric
+    }
+
+    fn input_terms(&self) -> Option<InputTerms> {
+        Some(InputTerms::Aggregate(self.aggregate))
     }
 
     fn input_aggregate(&self) -> Option<Aggregate> {

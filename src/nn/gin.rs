@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
+use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::{Aggregate, Var};
@@ -81,9 +82,16 @@ impl<D: Device> Layer<D> for Gin {
             tape.add(own, tape.aggregate(block, x, Aggregate::Sum)?)
         };
         // The MLP's first product is linear, so it may come before the sum.
-        let first = match x.aggregate_first(tape, self.hidden) {
-            Some(x) => tape.linear(&[(combine(x)?, w_1)], Some(b_1), None)?,
-            None => tape.add_bias(combine(x.project(pass, block.n_src(), w_1, None, None)?)?, b_1, None)?,
+        // Of sliced rows each element has some columns, and so ε's gradient over these: they too add up to the whole.
+        let terms = <Self as Layer<D>>::input_terms(self);
+        let weights = || Ok(vec![tape.scale_by_one_plus(w_1, epsilon)?, w_1]);
+        let sliced = x.sliced_product(tape, terms, weights, Some(b_1), None)?;
+        let first = match (sliced, x.aggregate_first(tape, self.hidden)) {
+            (Some(product), _) => product,
+            (None, Some(x)) => tape.linear(&[(combine(x)?, w_1)], Some(b_1), None)?,
+            (None, None) => {
+                tape.add_bias(combine(x.project(pass, block.n_src(), w_1, None, None)?)?, b_1, None)?
+            }
         };
         let running =
             [self.running_mean, self.running_variance].map(|id| (id, &pass.parameters.get(id).value));
@@ -92,5 +100,9 @@ impl<D: Device> Layer<D> for Gin {
         let active = tape.activate(normal, Activation::Relu)?;
         let (w_2, b_2) = (pass.parameter(self.weight_2), pass.parameter(self.bias_2));
         tape.linear(&[(active, w_2)], Some(b_2), activation)
+    }
+
+    fn input_terms(&self) -> Option<InputTerms> {
+        Some(InputTerms::Aggregate(Aggregate::Sum))
     }
 }

@@ -6,6 +6,7 @@ use super::stack::check_probability;
 use super::{Pass, activate};
 use crate::batch::{BatchInput, OneHot};
 use crate::block::Block;
+use crate::coop::{InputTerms, Share, sliced_linear};
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, SparseRows, Tape, Var};
@@ -25,6 +26,16 @@ pub enum Input<D: Device> {
     /// ([`Layer::input_aggregate`](super::Layer::input_aggregate)) is given such rows; it gets them from
     /// [`aggregated`](Input::aggregated).
     Aggregated(Aggregated),
+    /// One processing element's columns of what the layer aggregates ([`BatchInput::Sliced`]). Only a layer that can
+    /// begin so ([`Layer::input_terms`](super::Layer::input_terms)) is given it.
+    Sliced(Sliced<D>),
+}
+
+/// Columns of aggregates over the first block, with the destinations of all processing elements.
+#[derive(Clone, Debug)]
+pub struct Sliced<D: Device> {
+    rows: Var,
+    share: Share<D>,
 }
 
 /// Rows aggregated over the first block, as described at [`BatchInput::Aggregated`].
@@ -44,6 +55,9 @@ impl<D: Device> Input<D> {
             BatchInput::Aggregated(x, aggregate) => {
                 Input::Aggregated(Aggregated { rows: tape.constant(x.clone()), aggregate: *aggregate })
             }
+            BatchInput::Sliced(x) => {
+                Input::Sliced(Sliced { rows: tape.constant(x.rows().clone()), share: x.share().clone() })
+            }
         }
     }
 
@@ -60,12 +74,35 @@ impl<D: Device> Input<D> {
         Err(Error::invalid("input aggregated by", format!("{:?}", x.aggregate), expected))
     }
 
+    /// `f(Σ_k A_k x W_k + bias)` for this processing element's destinations, if the input is columns of the aggregates
+    /// `A_k x`, of which `terms` says what they are; `weights` has the `W_k`, stacked or one by one. `None`: the input
+    /// is of another kind. Collective.
+    ///
+    /// Errors: the aggregates are others than `terms`, the shapes do not fit, and those of communication.
+    pub fn sliced_product(
+        &self,
+        tape: &Tape<D>,
+        terms: Option<InputTerms>,
+        weights: impl FnOnce() -> Result<Vec<Var>>,
+        bias: Option<Var>,
+        activation: Option<Activation>,
+    ) -> Result<Option<Var>> {
+        let Input::Sliced(Sliced { rows, share }) = self else { return Ok(None) };
+        if terms != Some(share.terms()) {
+            let expected = terms.map_or("the sources' rows".to_owned(), |needed| format!("{needed:?}"));
+            return Err(Error::invalid("input sliced for", format!("{:?}", share.terms()), expected));
+        }
+        let product = sliced_linear(tape, share, *rows, tape.stack(&weights()?)?)?;
+        finish(tape, product, bias, activation).map(Some)
+    }
+
     /// `[n_src, dim]`; for aggregated rows, the shape that [`BatchInput::Aggregated`] gives. Panics if the rows are
     /// values of another tape.
     pub fn shape(&self, tape: &Tape<D>) -> [usize; 2] {
         match self {
             Input::Dense(x) | Input::Aggregated(Aggregated { rows: x, .. }) => tape.shape(*x),
             Input::Sparse(x) => x.shape(),
+            Input::Sliced(x) => x.share.shape(),
             Input::OneHot(x) => x.shape(),
         }
     }
@@ -75,6 +112,7 @@ impl<D: Device> Input<D> {
         match self {
             Input::Aggregated(x) if x.aggregate.includes_self() => [block.n_dst(), width],
             Input::Aggregated(_) => [block.n_dst(), 2 * width],
+            Input::Sliced(x) => [block.n_dst(), x.share.terms().n_terms() * width],
             _ => [block.n_src(), width],
         }
     }
@@ -92,11 +130,14 @@ impl<D: Device> Input<D> {
                 let expected = "0 for vertices without features (or an input embedding)";
                 return Err(Error::invalid("input_dropout", p, expected));
             }
-            Input::Aggregated(..) if p > 0.0 => return Err(aggregated()),
+            Input::Aggregated(..) | Input::Sliced(_) if p > 0.0 => return Err(aggregated()),
             Input::OneHot(_) => self.clone(),
             // The identity here, but it counts: later dropouts then draw what they draw in a model that is given rows.
             Input::Aggregated(x) => {
                 Input::Aggregated(Aggregated { rows: tape.dropout(x.rows, p, None)?, ..*x })
+            }
+            Input::Sliced(x) => {
+                Input::Sliced(Sliced { rows: tape.dropout(x.rows, p, None)?, share: x.share.clone() })
             }
         })
     }
@@ -109,7 +150,7 @@ impl<D: Device> Input<D> {
         Ok(match self {
             Input::Dense(x) => Input::Dense(tape.prefix(*x, rows)?),
             Input::Sparse(_) | Input::OneHot(_) => self.clone(),
-            Input::Aggregated(..) => return Err(aggregated()),
+            Input::Aggregated(..) | Input::Sliced(_) => return Err(aggregated()),
         })
     }
 
@@ -135,7 +176,7 @@ impl<D: Device> Input<D> {
                 let projected = tape.lookup(weight, x.ids())?;
                 finish(tape, tape.prefix(projected, rows)?, bias, activation)
             }
-            Input::Aggregated(..) => Err(aggregated()),
+            Input::Aggregated(..) | Input::Sliced(_) => Err(aggregated()),
         }
     }
 

@@ -21,7 +21,7 @@ pub use config::{MAX_LAYERS, MAX_WIDTH, ModelConfig, ModelKind};
 pub use gat::{Gat, Gatv2, Heads};
 pub use gcn::Gcn;
 pub use gin::Gin;
-pub use input::{Aggregated, Input};
+pub use input::{Aggregated, Input, Sliced};
 pub use model::{LayerByLayer, Model};
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use parameters::{Initializer, Parameter, Parameters};
@@ -37,6 +37,7 @@ pub use crate::tape::ParameterId;
 use std::sync::Arc;
 
 use crate::block::Block;
+use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::{Aggregate, Tape, Var};
@@ -69,6 +70,13 @@ pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
     /// gathers the rows, and the layer must accept the result instead of the rows ([`Input::aggregated`]). `None`: the
     /// layer does not begin with a linear aggregation, or a product first moves fewer bytes.
     fn input_aggregate(&self) -> Option<Aggregate> {
+        None
+    }
+
+    /// The linear aggregates of dense rows with which the layer begins, if each is followed by a product with a weight.
+    /// Processing elements may then share it by columns of the features (P³), and the layer must accept
+    /// [`Input::Sliced`] by [`Input::sliced_product`].
+    fn input_terms(&self) -> Option<InputTerms> {
         None
     }
 }

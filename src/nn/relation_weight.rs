@@ -161,7 +161,7 @@ impl RelationWeight {
             }
             (Input::OneHot(_), _) => tape.relation_lookup(block, n_relations, self.on(pass)?),
             (Input::Dense(_), _) => Err(Error::invalid("input", "dense features", "one-hot ids")),
-            (Input::Sparse(_) | Input::Aggregated(..), _) => Err(needs_dense()),
+            (Input::Sparse(_) | Input::Aggregated(..) | Input::Sliced(_), _) => Err(needs_dense()),
         }
     }
 
@@ -182,7 +182,7 @@ impl RelationWeight {
                 pass.tape.relation_transform(block, self.n_relations, direction, *x, self.on(pass)?)
             }
             Input::OneHot(_) => self.rows_on(pass, block, direction),
-            Input::Sparse(_) | Input::Aggregated(..) => Err(needs_dense()),
+            Input::Sparse(_) | Input::Aggregated(..) | Input::Sliced(_) => Err(needs_dense()),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::relation_weight::{Decomposition, RelationWeight, Root};
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
 use crate::block::Block;
+use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::Result;
 use crate::tape::Var;
@@ -61,8 +62,17 @@ impl<D: Device> Layer<D> for Rgcn {
             let n_relations = self.weight.n_relations();
             return tape.relation_aggregate(block, n_relations, weights, root, Some(bias), activation);
         }
+        let terms = <Self as Layer<D>>::input_terms(self);
+        let weights = || Ok(vec![self.root.on(pass)?, self.weight.on(pass)?]);
+        if let Some(out) = x.sliced_product(tape, terms, weights, Some(bias), activation)? {
+            return Ok(out);
+        }
         let messages = self.weight.aggregate_ids(pass, block, x)?;
         let sum = tape.add(self.root.project(pass, block, x)?, messages)?;
         tape.add_bias(sum, bias, activation)
+    }
+
+    fn input_terms(&self) -> Option<InputTerms> {
+        Some(InputTerms::Relations(self.weight.n_relations()))
     }
 }

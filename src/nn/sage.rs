@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass, activate};
 use crate::block::Block;
+use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::{Error, Result};
 use crate::tape::{Aggregate, Tape, Var};
@@ -113,6 +114,11 @@ impl GraphSage {
         if let Some(x) = x.aggregated(self.aggregator.linear())? {
             return tape.linear(&[(x, tape.stack(&[w_self, w_neighbor])?)], bias, activation);
         }
+        let terms = self.aggregator.linear().map(InputTerms::Aggregate);
+        let weights = || Ok(vec![w_self, w_neighbor]);
+        if let Some(out) = x.sliced_product(tape, terms, weights, bias, activation)? {
+            return Ok(out);
+        }
         let first = match (x, self.aggregator) {
             // A maximum of products is not the product of the maximum.
             (Input::Dense(x), Aggregator::Max) => Some(*x),
@@ -148,6 +154,10 @@ impl<D: Device> Layer<D> for GraphSage {
         activation: Option<Activation>,
     ) -> Result<Var> {
         self.forward_with_own(pass, block, x, x, activation)
+    }
+
+    fn input_terms(&self) -> Option<InputTerms> {
+        self.aggregator.linear().map(InputTerms::Aggregate)
     }
 
     fn input_aggregate(&self) -> Option<Aggregate> {

@@ -151,7 +151,7 @@ impl SageRiHead {
         for (stage, &weight) in stages.iter().zip(&self.weights) {
             match stage {
                 Input::Dense(x) => terms.push((tape.prefix(*x, rows)?, pass.parameter(weight))),
-                Input::Sparse(_) | Input::OneHot(_) | Input::Aggregated(..) => {
+                Input::Sparse(_) | Input::OneHot(_) | Input::Aggregated(..) | Input::Sliced(_) => {
                     products.push(stage.project(pass, rows, pass.parameter(weight), None, None)?);
                 }
             }

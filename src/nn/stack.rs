@@ -189,6 +189,7 @@ impl<D: Device> Model<D> for Stack<D> {
             degrees: self.layers.iter().any(|layer| layer.needs_degrees()),
             edge_ids: self.layers.iter().any(|layer| layer.needs_edge_ids()),
             edge_weights: self.edge_weights,
+            input_terms: first.and_then(|layer| layer.input_terms()),
             input_aggregate: first.and_then(|layer| layer.input_aggregate()),
         }
     }

@@ -13,7 +13,7 @@ use super::TrainConfig;
 use super::evaluate::Evaluation;
 use super::fingerprint::Fingerprint;
 use super::trainer::{Best, Stall, Trainer};
-use crate::coop::Mode;
+use crate::coop::{FirstLayer, Mode};
 use crate::data::Dataset;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -61,6 +61,9 @@ pub struct ParallelInfo {
     pub mode: Mode,
     /// How vertices were assigned to owners in cooperative mode.
     pub partition: PartitionMethod,
+    /// How they shared the first layer.
+    #[serde(default)]
+    pub first_layer: FirstLayer,
     /// Their number.
     pub pes: usize,
 }

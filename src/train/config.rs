@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::{ClassWeights, Evaluation, LrSchedule};
 use crate::batch::{BatchNeeds, DataOnDevice};
 use crate::cache::Policy;
-use crate::coop::Mode;
+use crate::coop::{FirstLayer, Mode};
 use crate::data::Dataset;
 use crate::device::{Device, IGNORED, Method};
 use crate::error::{Error, Result};
 use crate::graph::PartitionMethod;
 use crate::nn::{ModelConfig, OptimizerConfig, Stack};
 use crate::sample::SamplerConfig;
+use crate::tensor::Tensor;
 
 /// The most batches that are prepared at a time.
 pub const MAX_WORKERS: usize = 1024;
@@ -64,6 +65,8 @@ pub struct ParallelConfig {
     pub mode: Mode,
     /// How vertices are assigned to owners in cooperative mode.
     pub partition: PartitionMethod,
+    /// How they share the first layer.
+    pub first_layer: FirstLayer,
 }
 
 /// Everything that a training run depends on, besides the data set.
@@ -219,6 +222,19 @@ impl TrainConfig {
         if !method.takes_edges() {
             let expected = "a sampler of edges: where a walk ends there is no weight";
             return Err(Error::invalid("sampler", "random walks, for a weighted model", expected));
+        }
+        Ok(())
+    }
+
+    /// `Ok` if processing elements with this device can share the first layer by columns.
+    pub(super) fn check_column_slices<D: Device>(&self, device: &D) -> Result<()> {
+        let data = self.data_on_device;
+        if data != DataOnDevice::Nothing {
+            let expected = "Nothing with the first layer p3";
+            return Err(Error::invalid("data_on_device", format!("{data:?}"), expected));
+        }
+        if D::as_host(Tensor::<D>::zeros(device, 1, 1)?.view()).is_none() {
+            return Err(Error::invalid("first layer", "p3", "whole on this device: p3 runs on the CPU"));
         }
         Ok(())
     }

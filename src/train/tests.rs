@@ -7,7 +7,7 @@ use super::{
 };
 use crate::batch::{Batch, BatchSource, Preparation};
 use crate::comm::threads;
-use crate::coop::{Group, Mode};
+use crate::coop::{FirstLayer, Group, Mode};
 use crate::data::{Dataset, Features, Split};
 use crate::device::{Cpu, Method, Storage};
 use crate::error::Error;
@@ -88,7 +88,7 @@ fn together(
 /// Processing elements call the same collectives, whether they have 0, 1, 2 or more of a batch's seeds.
 #[test]
 fn elements_agree_whatever_each_has_of_a_batch() {
-    let with = |mode, partition| ParallelConfig { mode, partition };
+    let with = |mode, partition| ParallelConfig { mode, partition, first_layer: FirstLayer::Whole };
     let modes = [
         with(Mode::Independent, PartitionMethod::Random),
         with(Mode::Cooperative, PartitionMethod::Random),
@@ -225,7 +225,11 @@ fn options_cooperate() {
     config.class_weights = ClassWeights::Given(vec![1.0, 0.0, 3.0]);
     config.clip_norm = Some(0.1);
     config.lr_schedule = LrSchedule::Step { every: 1, factor: 0.5 };
-    let parallel = ParallelConfig { mode: Mode::Cooperative, partition: PartitionMethod::Random };
+    let parallel = ParallelConfig {
+        mode: Mode::Cooperative,
+        partition: PartitionMethod::Random,
+        first_layer: FirstLayer::Whole,
+    };
     let runs = together(&data, &config, parallel, 2);
     let alone = parameters(&trained(&data, config.clone()).0);
     assert_eq!(runs[0], runs[1]);
@@ -347,7 +351,11 @@ fn an_element_that_cannot_prepare_a_batch_is_the_one_that_is_blamed() {
     let data = dataset(8, 4);
     let mut config = config(ModelKind::Sage);
     config.batch_size = Some(1);
-    let parallel = ParallelConfig { mode: Mode::Cooperative, partition: PartitionMethod::Random };
+    let parallel = ParallelConfig {
+        mode: Mode::Cooperative,
+        partition: PartitionMethod::Random,
+        first_layer: FirstLayer::Whole,
+    };
     for workers in [0, 1] {
         config.workers = workers;
         for (number, failing) in [(0, 0), (2, 1), (5, 0), (6, 2)] {
@@ -381,7 +389,8 @@ fn an_element_that_cannot_prepare_a_batch_is_the_one_that_is_blamed() {
 fn elements_that_differ_are_told_so() {
     let differing = |change: &(dyn Fn(usize, &mut TrainConfig, &mut Arc<Dataset>) + Sync), part: &str| {
         for mode in [Mode::Independent, Mode::Cooperative] {
-            let parallel = ParallelConfig { mode, partition: PartitionMethod::Random };
+            let parallel =
+                ParallelConfig { mode, partition: PartitionMethod::Random, first_layer: FirstLayer::Whole };
             let messages = threads::run(3, |communicator| {
                 let (mut config, mut data) = (config(ModelKind::Sage), dataset(8, 4));
                 change(communicator.rank(), &mut config, &mut data);

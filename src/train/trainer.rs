@@ -22,7 +22,7 @@ use crate::batch::{
     WholeGraph,
 };
 use crate::comm::Communicator;
-use crate::coop::{Group, Mode};
+use crate::coop::{FirstLayer, Group, Mode};
 use crate::data::Dataset;
 use crate::device::{Device, FeatureElement, Method, Scalar};
 use crate::error::{Error, Result};
@@ -242,13 +242,13 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// does. Collective.
     ///
     /// Errors: configuration or data differ between PEs (on all of them), the mode is serial, the partition cannot be
-    /// made, data is on the device in cooperative mode, and those
-    /// of communication.
+    /// made, data is on the device in cooperative mode or with the first layer p3, and those
+    /// of [`Slicer::with_column_slices`] and of communication.
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
         self.compare(parallel, &communicator)?;
-        let ParallelConfig { mode, partition } = parallel;
-        self.parallel = Some(ParallelInfo { mode, partition, pes: n_pes });
+        let ParallelConfig { mode, partition, first_layer } = parallel;
+        self.parallel = Some(ParallelInfo { mode, partition, first_layer, pes: n_pes });
         let graph = &self.slicer.dataset().graph;
         let partition = match parallel.mode {
             Mode::Cooperative => {
@@ -257,6 +257,10 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             Mode::Independent | Mode::Serial => None,
         };
         let group = Group::new(&self.device, parallel.mode, communicator)?;
+        if first_layer == FirstLayer::P3 {
+            self.config.check_column_slices(&self.device)?;
+            self.slicer = self.slicer.with_column_slices(&group)?;
+        }
         let Some(partition) = partition else {
             let source = sampling(&self.device, &self.slicer, &self.config)?;
             let independent = Independent::new(&*source, self.config.sampler.clone(), group)?;

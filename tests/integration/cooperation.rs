@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cohop::comm::{Communicator, threads};
-use cohop::coop::Mode;
+use cohop::coop::{FirstLayer, Mode};
 use cohop::data::{Dataset, Features, Split};
 use cohop::device::{Cpu, Method, Scalar, Storage};
 use cohop::graph::{Graph, PartitionMethod, Rmat};
@@ -28,7 +28,7 @@ const KINDS: [ModelKind; 9] = [
 ];
 
 /// 200 vertices, some isolated; three relations; `features` a vertex, or none.
-fn dataset(features: usize) -> Arc<Dataset> {
+pub(crate) fn dataset(features: usize) -> Arc<Dataset> {
     let n = 200u32;
     let end = |which: u64, e: u64| rng::bounded(1, which, e, 190) as u32;
     let edges: Vec<(u32, u32)> = (0..900).map(|e| (end(1, e), end(2, e))).collect();
@@ -48,7 +48,7 @@ fn dataset(features: usize) -> Arc<Dataset> {
     Arc::new(Dataset::new("small", graph, features, labels, 4, split).unwrap())
 }
 
-fn config(kind: ModelKind) -> TrainConfig {
+pub(crate) fn config(kind: ModelKind) -> TrainConfig {
     let mut config = TrainConfig::default();
     config.model.kind = kind;
     config.model.hidden = 6;
@@ -66,19 +66,25 @@ fn config(kind: ModelKind) -> TrainConfig {
     config
 }
 
-const COOPERATIVE: ParallelConfig =
-    ParallelConfig { mode: Mode::Cooperative, partition: PartitionMethod::Random };
-const INDEPENDENT: ParallelConfig =
-    ParallelConfig { mode: Mode::Independent, partition: PartitionMethod::Random };
+pub(crate) const COOPERATIVE: ParallelConfig = ParallelConfig {
+    mode: Mode::Cooperative,
+    partition: PartitionMethod::Random,
+    first_layer: FirstLayer::Whole,
+};
+pub(crate) const INDEPENDENT: ParallelConfig = ParallelConfig {
+    mode: Mode::Independent,
+    partition: PartitionMethod::Random,
+    first_layer: FirstLayer::Whole,
+};
 
 /// What a run of some epochs leaves: losses, validation accuracies, and every parameter.
 #[derive(Clone, Debug)]
-struct Run {
-    losses: Vec<f64>,
-    val_acc: Vec<f64>,
-    parameters: Vec<(String, Vec<f64>)>,
-    edges: u64,
-    input_vertices: u64,
+pub(crate) struct Run {
+    pub losses: Vec<f64>,
+    pub val_acc: Vec<f64>,
+    pub parameters: Vec<(String, Vec<f64>)>,
+    pub edges: u64,
+    pub input_vertices: u64,
 }
 
 fn run<S: Scalar>(mut trainer: Trainer<Cpu<S>>, epochs: u64) -> cohop::Result<Run> {
@@ -105,11 +111,11 @@ fn run<S: Scalar>(mut trainer: Trainer<Cpu<S>>, epochs: u64) -> cohop::Result<Ru
     Ok(Run { losses, val_acc, parameters, edges, input_vertices })
 }
 
-fn alone<S: Scalar>(dataset: &Arc<Dataset>, config: &TrainConfig, epochs: u64) -> Run {
+pub(crate) fn alone<S: Scalar>(dataset: &Arc<Dataset>, config: &TrainConfig, epochs: u64) -> Run {
     run(Trainer::new(Cpu::<S>::new(), dataset.clone(), config.clone()).unwrap(), epochs).unwrap()
 }
 
-fn together<S: Scalar>(
+pub(crate) fn together<S: Scalar>(
     dataset: &Arc<Dataset>,
     config: &TrainConfig,
     parallel: ParallelConfig,
@@ -133,7 +139,7 @@ fn together<S: Scalar>(
 /// Panics unless the parameters of two runs agree up to a share, the tolerance, of the largest change of each; or,
 /// where that should be nothing (a bias before a batch norm), of a hundredth of the largest change of all.
 #[track_caller]
-fn assert_same_parameters(what: &str, a: &Run, b: &Run, start: &Run, tolerance: f64) {
+pub(crate) fn assert_same_parameters(what: &str, a: &Run, b: &Run, start: &Run, tolerance: f64) {
     let largest = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
     let changes: Vec<f64> =
         a.parameters.iter().zip(&start.parameters).map(|((_, x), (_, s))| largest(x, s)).collect();

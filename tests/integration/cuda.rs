@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cohop::batch::DataOnDevice;
 use cohop::comm::{Communicator, threads};
-use cohop::coop::Mode;
+use cohop::coop::{FirstLayer, Mode};
 use cohop::data::{self, Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, Cuda, Device, Method};
 use cohop::graph::{PartitionMethod, Sbm};
@@ -161,7 +161,10 @@ fn parallel_losses<D: Device>(
     mode: Mode,
     data_on_device: DataOnDevice,
 ) -> cohop::Result<Vec<f64>> {
-    let (dataset, parallel) = (small(), ParallelConfig { mode, partition: PartitionMethod::Contiguous });
+    let (dataset, parallel) = (
+        small(),
+        ParallelConfig { mode, partition: PartitionMethod::Contiguous, first_layer: FirstLayer::Whole },
+    );
     let config = TrainConfig { data_on_device, ..config(ModelKind::Sage) };
     let one = |communicator: Communicator| {
         let (device, dataset) = (device.clone(), dataset.clone());

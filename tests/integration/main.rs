@@ -13,6 +13,7 @@ mod documentation;
 mod edge_weights;
 mod embedding;
 mod examples;
+mod first_layer;
 mod golden_kernels;
 mod golden_layers;
 mod golden_relations;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub(super) use self::log::Log;
 pub(super) use self::names::SamplerName;
 use self::names::{CommName, Resume};
+use self::options::ParallelArgs;
 pub(super) use self::options::TrainArgs;
 use super::data::Again;
 use super::device::on_device;
@@ -90,7 +91,11 @@ impl<'a> Run<'a> {
             }
             Some(info) => {
                 given.check_resumed(info)?;
-                parallel = info.parallel.map(|p| ParallelConfig { mode: p.mode, partition: p.partition });
+                parallel = info.parallel.map(|p| ParallelConfig {
+                    mode: p.mode,
+                    partition: p.partition,
+                    first_layer: p.first_layer,
+                });
                 pes = info.parallel.map_or(1, |p| p.pes);
                 if parallel.is_none() && args.parallel.comm != CommName::Threads {
                     let expected = "threads, for the checkpoint's run has one processing element";
@@ -138,7 +143,8 @@ fn parallel(args: &TrainArgs) -> Result<Option<ParallelConfig>> {
         }
         return Ok(None);
     }
-    Ok(Some(ParallelConfig { mode: args.parallel.mode, partition: args.parallel.partition }))
+    let ParallelArgs { mode, partition, first_layer, .. } = args.parallel;
+    Ok(Some(ParallelConfig { mode, partition, first_layer }))
 }
 
 fn run_on<D: Device<Scalar = f32>>(

@@ -13,7 +13,7 @@ use crate::given::Given;
 use crate::{number, plot};
 use cohop::cache::Policy;
 use cohop::comm::threads::MAX_PES;
-use cohop::coop::Mode;
+use cohop::coop::{FirstLayer, Mode};
 use cohop::device::{LaborIterations, Method};
 use cohop::graph::PartitionMethod;
 use cohop::nn::{MAX_LAYERS, MAX_WIDTH};
@@ -252,6 +252,10 @@ pub(crate) struct ParallelArgs {
     /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD")]
     pub partition: PartitionMethod,
+    /// How processing elements share the first layer: each gets whole feature rows (whole), or each has some columns of
+    /// all vertices' features and computes their part of the layer for all (p3, after P³, OSDI 2021)
+    #[arg(long, default_value_t = FirstLayer::Whole, value_name = "whole|p3")]
+    pub first_layer: FirstLayer,
 }
 
 // What is kept of a run.
@@ -384,6 +388,7 @@ impl TrainArgs {
             ("--blocks", relates, "none without --model rgcn or rgat"),
             ("--cache-policy", self.sampling.cache_rows.is_some(), "none without --cache-rows"),
             ("--dependence", dependent, "none without --kappa above 1"),
+            ("--first-layer", self.parallel.mode != Mode::Serial, "none with --mode serial"),
             ("--partition", cooperates, "none without --mode cooperative"),
         ] {
             if given.has(&option[2..]) && !is_used {

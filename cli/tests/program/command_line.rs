@@ -115,6 +115,8 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
     fails(&run("train --device cuda:99"), 1, "no CUDA device");
     fails(&run("train --on-device --mode cooperative"), 2, "--on-device");
+    fails(&run("train --first-layer p3"), 2, "--first-layer");
+    fails(&run("train --mode cooperative --first-layer p3 --model gat"), 2, "--first-layer");
     fails(&run("train --resume --checkpoint nothing"), 1, "nothing");
     for usage in [
         "--sampler sideways",

@@ -68,7 +68,11 @@ fn a_checkpoint_knows_its_run_and_goes_with_its_data_only() {
 #[test]
 fn processing_elements_are_known_too() {
     let folder = tempfile::tempdir().unwrap();
-    let parallel = ParallelConfig { mode: Mode::Independent, partition: PartitionMethod::Hash };
+    let parallel = ParallelConfig {
+        mode: Mode::Independent,
+        partition: PartitionMethod::Hash,
+        first_layer: FirstLayer::P3,
+    };
     threads::run(2, |communicator| {
         let rank = communicator.rank();
         let mut one = trainer(ring(), config()).join(parallel, communicator)?;
@@ -76,8 +80,17 @@ fn processing_elements_are_known_too() {
         if rank == 0 { one.save(folder.path()) } else { Ok(()) }
     })
     .unwrap();
-    let expected = ParallelInfo { mode: Mode::Independent, partition: PartitionMethod::Hash, pes: 2 };
+    let expected = ParallelInfo {
+        mode: Mode::Independent,
+        partition: PartitionMethod::Hash,
+        first_layer: FirstLayer::P3,
+        pes: 2,
+    };
     assert_eq!(read_info(folder.path()).unwrap().parallel, Some(expected));
+    // Checkpoints from before do not say how the first layer was shared.
+    let old: ParallelInfo =
+        serde_json::from_str(r#"{"mode": "cooperative", "partition": "hash", "pes": 3}"#).unwrap();
+    assert_eq!(old.first_layer, FirstLayer::Whole);
 }
 
 #[test]
@@ -155,7 +168,11 @@ fn a_flag_stops_the_run_where_it_may() {
         assert_eq!((observer.1, one.epochs_done()), (batches, epochs));
     }
     // Only one of two processing elements is asked: both stop.
-    let parallel = ParallelConfig { mode: Mode::Independent, partition: PartitionMethod::Hash };
+    let parallel = ParallelConfig {
+        mode: Mode::Independent,
+        partition: PartitionMethod::Hash,
+        first_layer: FirstLayer::Whole,
+    };
     for at in [StopAt::Batch, StopAt::Epoch] {
         let stopped = threads::run(2, |communicator| {
             let asked = Arc::new(AtomicBool::new(communicator.rank() == 1));
