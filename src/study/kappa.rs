@@ -99,8 +99,8 @@ pub struct KappaRow {
 /// The windows of κ that hold the first pass warm up the caches and are not counted. A κ of many passes takes as long
 /// as two windows do.
 ///
-/// Errors: a list is empty, `passes` is 0 or makes more batches than 64 bits count, the batch size is 0 or above the number of training vertices, a method
-/// cannot rotate (random walks), and those of [`Directory::new`] and of training.
+/// Errors: a list is empty, `passes` is 0 or makes more batches than 64 bits count, the batch size is 0 or above the
+/// number of training vertices, a method cannot rotate (random walks), and those of [`Directory::new`] and of training.
 pub fn kappa(
     dataset: &Arc<Dataset>,
     config: &KappaConfig,
@@ -193,7 +193,7 @@ fn one(
     Ok(caches.iter().zip(&config.cache_rows).map(row).collect())
 }
 
-/// Of the batches, the number of the first that is counted and the number after the last. With κ = ∞ a window is a pass.
+/// The number of the first batch that is counted, and that after the last. With κ = ∞ a window is a pass.
 fn windows(kappa: Kappa, per_pass: u64, passes: u64) -> Result<(u64, u64)> {
     let window = match kappa {
         Kappa::Steps(steps) => steps.get(),
