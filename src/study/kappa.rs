@@ -31,7 +31,8 @@ pub struct KappaConfig {
     pub policy: Policy,
     /// Seeds per minibatch.
     pub batch_size: usize,
-    /// Counted passes over the training vertices, after one that warms up the cache.
+    /// Passes over the training vertices to count, after one that warms up the cache; both are rounded up to whole
+    /// windows of κ minibatches, so that each κ is counted over windows from end to end.
     pub passes: u64,
     /// The seed of the order of seed vertices and of neighbourhoods.
     pub seed: u64,
@@ -72,7 +73,9 @@ pub struct KappaRow {
     pub policy: Policy,
     /// Capacity of the cache, in rows.
     pub cache_rows: usize,
-    /// Minibatches counted.
+    /// Minibatches before those counted, which warmed up the cache: whole windows of κ.
+    pub discarded: u64,
+    /// Minibatches counted: whole windows of κ.
     pub batches: u64,
     /// Seeds of these minibatches.
     pub seeds: u64,
@@ -93,10 +96,11 @@ pub struct KappaRow {
 /// Samples consecutive training batches, and accesses the vertices whose features they need in caches without data.
 /// Returns one row per sampler, κ and capacity; capacity varies fastest.
 ///
-/// The first pass warms up the caches and is not counted.
+/// The windows of κ that hold the first pass warm up the caches and are not counted. A κ of many passes takes as long
+/// as two windows do.
 ///
-/// Errors: a list is empty, `passes` is 0, the batch size is 0 or above the number of training vertices, a method
-/// cannot rotate (random walks), and those of [`Directory::new`] and of training.
+/// Errors: a list is empty, `passes` is 0 or makes more batches than 64 bits count, the batch size is 0 or above the
+/// number of training vertices, a method cannot rotate (random walks), and those of [`Directory::new`] and of training.
 pub fn kappa(
     dataset: &Arc<Dataset>,
     config: &KappaConfig,
@@ -146,16 +150,20 @@ fn one(
     let mut caches: Vec<Directory> = config.cache_rows.iter().map(new).collect::<Result<_>>()?;
     let sampler = Sampler::new(sampler_config.clone())?;
     let (mut n_batches, mut n_seeds) = (0, 0);
-    for pass in 0..=config.passes {
-        if pass == 1 {
-            caches.iter_mut().for_each(Directory::reset_counts);
-        }
+    let (discarded, end) = windows(sampler_config.kappa, batches.per_epoch() as u64, config.passes)?;
+    'passes: for pass in 0.. {
         for (number, seeds) in batches.epoch(pass).iter() {
+            if number == discarded {
+                caches.iter_mut().for_each(Directory::reset_counts);
+            }
+            if number == end {
+                break 'passes;
+            }
             let batch = sampler.sample(&cpu, &graph, seeds, number)?;
             for cache in &mut caches {
                 cache.access_all(batch.input_vertices())?;
             }
-            if pass > 0 {
+            if number >= discarded {
                 n_batches += 1;
                 n_seeds += seeds.len() as u64;
             }
@@ -172,6 +180,7 @@ fn one(
             kappa: sampler_config.kappa,
             policy: config.policy,
             cache_rows,
+            discarded,
             batches: n_batches,
             seeds: n_seeds,
             accesses: counts.accesses(),
@@ -182,6 +191,65 @@ fn one(
         }
     };
     Ok(caches.iter().zip(&config.cache_rows).map(row).collect())
+}
+
+/// The number of the first batch that is counted, and that after the last. With κ = ∞ a window is a pass.
+fn windows(kappa: Kappa, per_pass: u64, passes: u64) -> Result<(u64, u64)> {
+    let window = match kappa {
+        Kappa::Steps(steps) => steps.get(),
+        Kappa::Infinite => per_pass,
+    };
+    let whole = |batches: u64| batches.div_ceil(window).checked_mul(window);
+    let first = whole(per_pass);
+    let counted = passes.checked_mul(per_pass).and_then(whole);
+    let ends = first.zip(counted).and_then(|(first, counted)| Some((first, first.checked_add(counted)?)));
+    let expected = "fewer: with kappa, so that 64 bits count the batches";
+    ends.ok_or_else(|| Error::invalid("passes", passes, expected))
+}
+
+/// How many times the misses of κ = ∞ a recommended κ may have.
+pub const NEAR_INFINITE: f64 = 1.05;
+
+/// The κ that [`recommend`] chose for one sampler and capacity.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KappaChoice {
+    /// Name of the sampler.
+    pub sampler: String,
+    /// Capacity of the cache, in rows.
+    pub cache_rows: usize,
+    /// The smallest κ whose misses per seed are at most [`NEAR_INFINITE`] times those of κ = ∞.
+    pub recommended_kappa: Kappa,
+    /// Its misses per seed, divided by those of κ = ∞.
+    pub misses_over_infinite: f64,
+}
+
+/// For each sampler and capacity, in the order of `rows`, the smallest κ counted that misses about as rarely as κ = ∞:
+/// a larger one makes minibatches more alike and gains next to nothing. None for those without a row of κ = ∞.
+pub fn recommend(rows: &[KappaRow]) -> Vec<KappaChoice> {
+    let infinite = rows.iter().filter(|row| row.kappa == Kappa::Infinite);
+    let choose = |infinite: &KappaRow| {
+        let alike = |row: &&KappaRow| {
+            row.sampler == infinite.sampler
+                && row.cache_rows == infinite.cache_rows
+                && row.misses_per_seed <= NEAR_INFINITE * infinite.misses_per_seed
+        };
+        let steps = |row: &&KappaRow| match row.kappa {
+            Kappa::Steps(steps) => steps.get(),
+            Kappa::Infinite => u64::MAX,
+        };
+        let best = rows.iter().filter(alike).min_by_key(steps).unwrap_or(infinite);
+        KappaChoice {
+            sampler: best.sampler.clone(),
+            cache_rows: best.cache_rows,
+            recommended_kappa: best.kappa,
+            misses_over_infinite: match infinite.misses {
+                // Then the chosen one has none either.
+                0 => 1.0,
+                _ => best.misses_per_seed / infinite.misses_per_seed,
+            },
+        }
+    };
+    infinite.map(choose).collect()
 }
 
 /// The validation accuracy after training with `sampler`; `None` without validation vertices.

@@ -29,7 +29,7 @@ mod work;
 
 pub use cost::{CostConfig, CostRow, CostSummary, Stages, cost, predict, summarize};
 pub use estimate::{Estimate, Spread};
-pub use kappa::{KappaConfig, KappaRow, kappa};
+pub use kappa::{KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, kappa, recommend};
 pub use machine::{Machine, measure_copy_bandwidth};
 pub use modes::{ModeRow, ModesConfig, ModesRow, modes};
 pub use seeds::seed_pool;

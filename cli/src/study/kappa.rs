@@ -3,21 +3,22 @@
 use clap::Args;
 
 use super::{Bar, Common, json_lines};
-use crate::Global;
 use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::train::SamplerName;
+use crate::{Global, output};
 use cohop::Result;
 use cohop::cache::Policy;
 use cohop::rng::{Dependence, Kappa};
 use cohop::sample::Fanouts;
-use cohop::study::{self, KappaConfig, KappaRow};
+use cohop::study::{self, KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, recommend};
 
 /// Misses of the feature cache by kappa
 ///
-/// Samples consecutive training batches, and looks up the vertices whose features they need in caches. The first pass
-/// over the training vertices fills the caches and is not counted.
+/// Samples consecutive training batches, and looks up the vertices whose features they need in caches. The windows
+/// of kappa batches that hold the first pass over the training vertices fill the caches and are not counted. Recommends
+/// the smallest kappa whose misses per seed are within 5 % of those of kappa = inf.
 #[derive(Debug, Args)]
 pub(super) struct KappaArgs {
     #[command(flatten)]
@@ -43,7 +44,7 @@ pub(super) struct KappaArgs {
     /// Seeds per minibatch [default: 1024, or all training vertices if they are fewer]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     batch_size: Option<usize>,
-    /// Number of counted passes over the training vertices
+    /// Number of counted passes over the training vertices, rounded up to whole windows of kappa batches
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     passes: u64,
     /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show its validation accuracy
@@ -72,13 +73,20 @@ pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
         ..KappaConfig::default()
     };
     let rows = study::kappa(&dataset, &config, &mut Bar::new(global))?;
-    args.common.draw(|| plot(&dataset.name, &config, &rows))?;
-    if global.json { json_lines(&rows) } else { print(&rows) }
+    let choices = recommend(&rows);
+    args.common.draw(|| plot(&dataset.name, &config, &rows, &choices))?;
+    if global.json {
+        json_lines(&rows)?;
+        return json_lines(&choices);
+    }
+    print(&rows)?;
+    recommendations(&choices)
 }
 
 fn print(rows: &[KappaRow]) -> Result<()> {
     let trained = rows.iter().any(|row| row.val_acc.is_some());
-    let mut head = vec!["sampler", "kappa", "cache rows", "accesses", "misses", "miss rate", "misses/seed"];
+    let mut head = vec!["sampler", "kappa", "cache rows", "discarded", "batches", "accesses", "misses"];
+    head.extend(["miss rate", "misses/seed"]);
     head.extend(trained.then_some("val acc"));
     let mut table = Table::new(1, head);
     for row in rows {
@@ -86,6 +94,8 @@ fn print(rows: &[KappaRow]) -> Result<()> {
             row.sampler.clone(),
             row.kappa.to_string(),
             count(row.cache_rows as f64),
+            count(row.discarded as f64),
+            count(row.batches as f64),
             count(row.accesses as f64),
             count(row.misses as f64),
             format!("{:.4}", row.miss_rate),
@@ -97,10 +107,28 @@ fn print(rows: &[KappaRow]) -> Result<()> {
     table.print()
 }
 
+fn recommendations(choices: &[KappaChoice]) -> Result<()> {
+    output::line("discarded: batches that warmed up the cache, before the batches counted")?;
+    if choices.is_empty() {
+        return output::line("no recommendation without inf among --kappas");
+    }
+    let percent = (NEAR_INFINITE - 1.0) * 100.0;
+    output::line(format_args!(
+        "\nsmallest kappa with misses/seed within {percent:.0} % of those of kappa = inf:"
+    ))?;
+    for KappaChoice { sampler, cache_rows, recommended_kappa, misses_over_infinite } in choices {
+        let rows = count(*cache_rows as f64);
+        output::line(format_args!(
+            "{sampler}, cache of {rows} rows: kappa {recommended_kappa}, {misses_over_infinite:.3} times the misses"
+        ))?;
+    }
+    Ok(())
+}
+
 /// Infinity is drawn at this multiple of the largest finite κ.
 const PAST_LARGEST: f64 = 8.0;
 
-fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow]) -> Plot {
+fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow], choices: &[KappaChoice]) -> Plot {
     let finite = config.kappas.iter().filter_map(|kappa| match kappa {
         Kappa::Steps(steps) => Some(steps.get()),
         Kappa::Infinite => None,
@@ -112,7 +140,10 @@ fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow]) -> Plot {
     };
     let mut series: Vec<Series> = Vec::new();
     for row in rows {
-        let name = format!("{}, {} rows", row.sampler, row.cache_rows);
+        let own =
+            |choice: &&KappaChoice| choice.sampler == row.sampler && choice.cache_rows == row.cache_rows;
+        let choice = choices.iter().find(own).map(|choice| format!(": κ = {}", choice.recommended_kappa));
+        let name = format!("{}, {} rows{}", row.sampler, row.cache_rows, choice.unwrap_or_default());
         let point = (x(row.kappa), row.miss_rate);
         match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),

@@ -25,8 +25,8 @@ fn studies_print_tables_and_json_and_draw() {
         (
             "kappa",
             "--kappas 1,4,inf --batch-size 16 --fanouts 3,3 --cache-rows 20,90 --train 1",
-            12,
-            "miss_rate",
+            16,
+            "cache_rows",
         ),
         ("modes", "--pes 1,3 --batch-size 32 --batches 2 --fanouts 3,3", 2, "inputs_ratio"),
         ("cost", "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100,8xH200", 8, "speedup"),
@@ -45,6 +45,17 @@ fn studies_print_tables_and_json_and_draw() {
         let png = std::fs::read(folder.path().join("plot.png")).unwrap();
         assert!(png.starts_with(b"\x89PNG") && png.len() > 2000, "{study}: {} bytes", png.len());
     }
+    // After the counts, one recommendation for each sampler and capacity.
+    let run = |kappas: &str| {
+        let options = "--batch-size 16 --fanouts 3,3 --cache-rows 20,90";
+        cohop(folder.path(), &format!("study kappa --data small {options} --kappas {kappas}"))
+    };
+    let lines = json_lines(&run("1,4,inf --json"));
+    assert_eq!(lines.iter().filter(|line| line.get("discarded").is_some()).count(), 12);
+    assert!(lines[12..].iter().all(|line| line.get("recommended_kappa").is_some()), "{lines:?}");
+    let text = |kappas: &str| String::from_utf8(run(kappas).stdout).unwrap();
+    assert!(text("1,inf").contains("labor0, cache of 90 rows: kappa "));
+    assert!(text("1,4").contains("no recommendation without inf"));
     // What is printed is what the library counts.
     let lines = json_lines(&cohop(folder.path(), "study modes --data small --pes 2 --batch-size 32 --json"));
     let sum =

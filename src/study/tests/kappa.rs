@@ -10,7 +10,7 @@ use crate::device::{Cpu, Method, Sample};
 use crate::graph::{Graph, Rmat, Sbm};
 use crate::rng::{Dependence, Kappa};
 use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
-use crate::study::{KappaConfig, kappa};
+use crate::study::{KappaConfig, KappaRow, kappa, recommend};
 use crate::testing::{chi_square_deviation, mean_deviation};
 
 fn dataset() -> Arc<Dataset> {
@@ -54,8 +54,11 @@ fn misses_fall_with_kappa_and_are_those_of_a_naive_cache() {
     let sampler = Sampler::new(sampler(Method::NEIGHBOR, &fanouts, steps(64), 3)).unwrap();
     let batches = Batches::new(dataset.train_idx.clone(), 8, 3).unwrap();
     let (mut recent, mut misses, mut accesses): (Vec<u32>, u64, u64) = (Vec::new(), 0, 0);
-    for epoch in 0..3 {
-        for (number, seeds) in batches.epoch(epoch).iter() {
+    // A pass has 19 batches, two have 38: each fits in one window of 64.
+    let mut seeds_counted = 0;
+    for epoch in 0..7 {
+        for (number, seeds) in batches.epoch(epoch).iter().filter(|&(number, _)| number < 128) {
+            seeds_counted += if number < 64 { 0 } else { seeds.len() as u64 };
             let batch = sampler.sample(&cpu, &graph, seeds, number).unwrap();
             for &vertex in batch.input_vertices() {
                 let found = recent.iter().position(|&v| v == vertex);
@@ -64,7 +67,7 @@ fn misses_fall_with_kappa_and_are_those_of_a_naive_cache() {
                 if recent.len() > 100 {
                     recent.remove(0);
                 }
-                if epoch > 0 {
+                if number >= 64 {
                     accesses += 1;
                     misses += u64::from(found.is_none());
                 }
@@ -72,9 +75,52 @@ fn misses_fall_with_kappa_and_are_those_of_a_naive_cache() {
         }
     }
     assert_eq!((row.cache_rows, row.accesses, row.misses), (100, accesses, misses));
-    assert_eq!(row.seeds, 2 * dataset.train_idx.len() as u64);
-    assert_eq!(row.batches, 2 * batches.per_epoch() as u64);
+    assert_eq!((row.discarded, row.batches, row.seeds), (64, 64, seeds_counted));
+    // With κ = 1 and ∞, passes are whole.
+    for row in rows.iter().filter(|row| row.kappa != steps(64)) {
+        assert_eq!((row.discarded, row.batches, row.seeds), (19, 38, 300), "{row:?}");
+    }
     assert_eq!(row.misses_per_seed, misses as f64 / row.seeds as f64);
+}
+
+#[test]
+fn the_smallest_kappa_near_infinity_is_recommended() {
+    let row = |sampler: &str, cache_rows: usize, kappa: Kappa, misses: u64| KappaRow {
+        sampler: sampler.to_owned(),
+        kappa,
+        policy: Policy::Lru,
+        cache_rows,
+        discarded: 0,
+        batches: 1,
+        seeds: 10,
+        accesses: 10_000,
+        misses,
+        miss_rate: misses as f64 / 10_000.0,
+        misses_per_seed: misses as f64 / 10.0,
+        val_acc: None,
+    };
+    let rows = [
+        row("a", 5, Kappa::Infinite, 1000),
+        row("a", 5, steps(256), 1010),
+        row("a", 5, steps(16), 1051),
+        row("a", 5, steps(64), 1049),
+        // All miss far more often than infinity.
+        row("a", 9, steps(4), 1060),
+        row("a", 9, Kappa::Infinite, 500),
+        // Nothing misses.
+        row("b", 5, steps(1), 0),
+        row("b", 5, Kappa::Infinite, 0),
+        // Nothing to compare with.
+        row("c", 5, steps(1), 7),
+    ];
+    let choices = recommend(&rows);
+    let found: Vec<_> = choices
+        .iter()
+        .map(|c| (c.sampler.as_str(), c.cache_rows, c.recommended_kappa, c.misses_over_infinite))
+        .collect();
+    let expected =
+        [("a", 5, steps(64), 104.9 / 100.0), ("a", 9, Kappa::Infinite, 1.0), ("b", 5, steps(1), 1.0)];
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -171,6 +217,7 @@ fn wrong_arguments_are_refused() {
     assert!(refused(KappaConfig { kappas: vec![], ..config.clone() }).contains("kappas"));
     assert!(refused(KappaConfig { cache_rows: vec![], ..config.clone() }).contains("cache_rows"));
     assert!(refused(KappaConfig { passes: 0, ..config.clone() }).contains("passes is 0"));
+    assert!(refused(KappaConfig { passes: u64::MAX, ..config.clone() }).contains("passes is 1844"));
     assert!(refused(KappaConfig { batch_size: 151, ..config.clone() }).contains("batch_size is 151"));
     let walk = Method::Walk { walks: 2, length: 2, restart: 0.5 };
     assert!(
