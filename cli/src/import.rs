@@ -101,7 +101,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "f32|f16|bf16", help_heading = "Vertices")]
     feature_dtype: Option<FeatureDtype>,
     /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or three
-    /// files: .npy of ids or a mask each, or text of ids, one a line
+    /// files: .npy of ids or a mask each (or [vertices, splits] masks of several splits), or text of ids, one a line
     #[arg(long, value_name = "A,B,C", help_heading = "Vertices")]
     split: Option<SplitFrom>,
     /// OGB: which of several splits, by name
