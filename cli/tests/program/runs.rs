@@ -80,8 +80,12 @@ fn predictions_go_with_the_data_of_the_run_or_with_what_is_asked_for() {
         assert_eq!(predicted(&at("other.npy")), all, "{other}");
         assert_eq!(report["test_acc"].is_null(), other == "bare");
     }
-    ids(&at("ids.npy"), &[60]);
-    fails(&run("infer --checkpoint run --vertices ids.npy --out no.npy"), 1, "60");
+    ids(&at("ids.npy"), &[3, 60]);
+    let beyond = "ids.npy: array vertices: entry 1 is 60: expected vertices of the data set, below 60";
+    fails(&run("infer --checkpoint run --vertices ids.npy --out no.npy"), 1, beyond);
+    fs::rename(at("ids.npy"), at("red\u{1b}[31m.npy")).unwrap();
+    let escaped = "red\\u{1b}[31m.npy: array vertices";
+    fails(&run("infer --checkpoint run --vertices red\u{1b}[31m.npy --out no.npy"), 1, escaped);
     fails(&run("infer --checkpoint run --fanouts 5,5 --out no.npy"), 2, "--fanouts");
     fails(&run("infer --checkpoint run --eval sampled --fanouts 5 --out no.npy"), 2, "fanouts");
     assert!(!at("no.npy").exists());
