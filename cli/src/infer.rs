@@ -141,7 +141,14 @@ fn run_on<D: Device<Scalar = f32>>(
     };
     let logits = trainer.predict(&all)?;
     let predictions = argmax_rows(&logits, n_classes);
-    let ((), interrupted) = signals.hold(|| {
+    let out = args.out.clone();
+    let clean_up = move || {
+        // Not a device, nor a pipe.
+        if std::fs::symlink_metadata(&out).is_ok_and(|metadata| metadata.is_file()) {
+            let _ = std::fs::remove_file(&out);
+        }
+    };
+    let ((), interrupted) = signals.hold(clean_up, || {
         if args.logits {
             return npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits);
         }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cohop::data::npy::NpyArray;
 use cohop::data::{FeatureDtype, LoadOptions, load_with};
@@ -88,6 +89,9 @@ pub struct Options {
     pub seed: u64,
     /// An existing folder is replaced.
     pub overwrite: bool,
+    /// Gets the folder, beside the new one, that has all that is unfinished: who ends the process in the midst can
+    /// remove it. Locked while the data set is moved to its place.
+    pub unfinished: Arc<Mutex<Option<PathBuf>>>,
 }
 
 /// Least memory that makes sense.
@@ -129,9 +133,13 @@ pub fn import(
         out.file_name().ok_or_else(|| Error::invalid("--out", out.display(), "a folder with a name"))?;
     fs::create_dir_all(parent).map_err(|e| Error::io(parent, e))?;
     let prefix = format!(".{}.", name.to_string_lossy());
-    // Removed when it is dropped, if it was not renamed.
+    let unfinished = || options.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut noted = unfinished();
+    // Removed when it is dropped.
     let made =
         tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).map_err(|e| Error::io(parent, e))?;
+    *noted = Some(made.path().to_owned());
+    drop(noted);
     let folder = made.path().join("data");
     let scratch = made.path().join("scratch");
     for path in [&folder, &scratch] {
@@ -153,7 +161,9 @@ pub fn import(
             }
         })
     };
+    let noted = unfinished();
     rename().map_err(|e| Error::io(out, e))?;
+    drop(noted);
     Ok(imported)
 }
 
