@@ -147,7 +147,8 @@ pub fn import(
     }
     let imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
     // Trusted: the edges were checked before they were written.
-    load_with(&folder, &LoadOptions { trust_indices: true })?;
+    let loaded = load_with(&folder, &LoadOptions { trust_indices: true });
+    loaded.map_err(|error| of_input(error, &folder, &inputs[0], options))?;
     let rename = || -> std::io::Result<()> {
         let old = made.path().join("old");
         let replaced = out.exists();
@@ -165,6 +166,23 @@ pub fn import(
     rename().map_err(|e| Error::io(out, e))?;
     drop(noted);
     Ok(imported)
+}
+
+/// An error about a file of the new folder, which nobody will see, as one about the file that it is made of.
+fn of_input(error: Error, folder: &Path, input: &Path, options: &Options) -> Error {
+    let Error::Format { path, problem } = error else { return error };
+    let array = match path.strip_prefix(folder) {
+        Ok(array) => array.to_string_lossy().into_owned(),
+        Err(_) => return Error::Format { path, problem },
+    };
+    let part = ["train_", "val_", "test_"].iter().position(|part| array.starts_with(part));
+    let given = match (array.as_str(), part, &options.split) {
+        (_, Some(part), Some(SplitFrom::Files(files))) => Some(&files[part]),
+        ("labels.npy", ..) => options.labels.as_ref(),
+        ("feat.npy", ..) => options.features.as_ref(),
+        _ => None,
+    };
+    Error::Format { path: given.map_or(input, PathBuf::as_path).to_owned(), problem }
 }
 
 /// `Ok` if the options go together, and the folder can be made.
@@ -231,6 +249,11 @@ fn fill(
         Format::GraphBolt => graphbolt::read(input, &read, folder, &mut sink, &mut *progress)?,
     };
     let n = n_vertices(&sink, &mut found, &read, ids.as_ref(), input)?;
+    if format == Format::Edges && ids.is_none() && sink.smallest.is_some_and(|id| id > 0) {
+        found.notes.push(
+            "no edge has the id 0: if ids count from 1, --ids map leaves no vertex without edges".into(),
+        );
+    }
     let (n_read, n_removed_loops) = (sink.n_edges, sink.n_removed_loops);
     let counts = write_graph(sink, n, &found, folder, scratch, options, &mut *progress)?;
     tell(&mut found, n_removed_loops, counts, options);

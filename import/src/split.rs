@@ -38,6 +38,9 @@ impl std::str::FromStr for SplitFrom {
         let parts: [&str; 3] = parts.try_into().map_err(|_| fail())?;
         let numbers: Vec<f64> = parts.iter().filter_map(|part| part.parse().ok()).collect();
         let Ok(fractions) = <[f64; 3]>::try_from(numbers) else {
+            if parts.contains(&"") {
+                return Err(fail());
+            }
             return Ok(SplitFrom::Files(parts.map(PathBuf::from)));
         };
         let sum: f64 = fractions.iter().sum();

@@ -172,6 +172,33 @@ fn parts_of_a_split_may_be_masks() {
     case.refused(&["test_mask.npy", "1 values", "expected 5"]);
 }
 
+/// The folder that was being made is gone by then.
+#[test]
+fn what_is_found_wrong_at_the_end_is_told_with_the_file_that_was_given() {
+    let mut case = Case::new("0 1\n2 3\n");
+    let parts = [("train.txt", "0\n1\n"), ("val.txt", "1\n"), ("test.txt", "3\n")];
+    let files = parts.map(|(name, lines)| {
+        text(&case.at(name), lines);
+        case.at(name)
+    });
+    let val = files[1].display().to_string();
+    case.options.split = Some(SplitFrom::Files(files));
+    let error = case.import().unwrap_err().to_string();
+    assert!(error.starts_with(&val) && error.contains("already in train_idx[1]"), "{error}");
+}
+
+#[test]
+fn ids_that_count_from_one_are_told_of() {
+    let told = |case: &Case| {
+        let (imported, set) = case.import().unwrap();
+        (set.n_vertices(), imported.notes.iter().any(|note| note.contains("count from 1")))
+    };
+    // As KONECT counts.
+    assert_eq!(told(&Case::new("% sym\n1 2\n3 2\n")), (4, true));
+    assert_eq!(told(&Case::mapped("% sym\n1 2\n3 2\n")), (3, false));
+    assert_eq!(told(&Case::new("2 1\n1 0\n")), (3, false));
+}
+
 #[test]
 fn masks_of_several_splits_are_kept() {
     let mut case = Case::new("0 1\n2 3\n3 4\n");
