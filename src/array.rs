@@ -35,7 +35,7 @@ pub struct Array<T> {
 enum Source<T> {
     Owned(Arc<Vec<T>>),
     Foreign(Foreign<T>),
-    Mapped { map: Arc<Mmap>, offset: usize, len: usize },
+    Mapped { map: Arc<Mmap>, path: Arc<Path>, offset: usize, len: usize },
 }
 
 /// Memory of `len` elements that stays valid and unchanged as long as `owner` lives.
@@ -108,7 +108,7 @@ impl<T: bytemuck::Pod> Array<T> {
         if !offset.is_multiple_of(align_of::<T>()) {
             return Err(Error::format(path, format!("data begins at byte {offset}, which is not aligned")));
         }
-        Ok(Array { source: Source::Mapped { map: Arc::new(map), offset, len } })
+        Ok(Array { source: Source::Mapped { map: Arc::new(map), path: path.into(), offset, len } })
     }
 
     /// The elements.
@@ -117,7 +117,7 @@ impl<T: bytemuck::Pod> Array<T> {
             Source::Owned(vec) => vec,
             // SAFETY: the caller of `from_raw` vouched for the memory as long as the owner lives, which `self` holds.
             Source::Foreign(memory) => unsafe { std::slice::from_raw_parts(memory.pointer, memory.len) },
-            Source::Mapped { map, offset, len } => {
+            Source::Mapped { map, offset, len, .. } => {
                 bytemuck::cast_slice(&map[*offset..*offset + *len * size_of::<T>()])
             }
         }
@@ -130,6 +130,14 @@ impl<T: bytemuck::Pod> Array<T> {
         if let Source::Mapped { map, .. } = &self.source {
             // If the system refuses, only speed suffers.
             let _ = map.advise(memmap2::Advice::Random);
+        }
+    }
+
+    /// An error about the elements, with the file if they are mapped: it may come long after the file was opened.
+    pub(crate) fn with_file(&self, error: Error) -> Error {
+        match &self.source {
+            Source::Mapped { path, .. } => Error::format(&**path, error),
+            Source::Owned(_) | Source::Foreign(_) => error,
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::signals::Signals;
+use super::signals::{Signals, remove_folder};
 use super::{Global, number, output};
 use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
 use cohop::graph::Rmat;
@@ -72,7 +72,10 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
         bar.set_position((100.0 * part) as u64);
         if signals.came() { Err(Error::Interrupted { epochs: 0 }) } else { Ok(()) }
     };
-    let written = signals.hold(|| set.write(&args.out, args.feature_dtype, args.memory << 20, &mut progress));
+    let out = args.out.clone();
+    let clean_up = move || if is_new { remove_folder(&out) } else { RmatData::remove_unfinished(&out) };
+    let written =
+        signals.hold(clean_up, || set.write(&args.out, args.feature_dtype, args.memory << 20, &mut progress));
     bar.finish_and_clear();
     if written.is_err() && is_new {
         // What is there is of no use, and in the way of a second try.

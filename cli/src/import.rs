@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::PoisonError;
 
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::signals::Signals;
+use super::signals::{Signals, remove_folder};
 use super::{Global, number, output};
 use cohop::data::FeatureDtype;
 use cohop::{Error, Result};
@@ -101,7 +102,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "f32|f16|bf16", help_heading = "Vertices")]
     feature_dtype: Option<FeatureDtype>,
     /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or three
-    /// files: .npy of ids or a mask each, or text of ids, one a line
+    /// files: .npy of ids or a mask each (or [vertices, splits] masks of several splits), or text of ids, one a line
     #[arg(long, value_name = "A,B,C", help_heading = "Vertices")]
     split: Option<SplitFrom>,
     /// OGB: which of several splits, by name
@@ -203,6 +204,7 @@ impl ImportArgs {
             split: self.split.clone(),
             seed,
             overwrite: self.overwrite,
+            ..Options::default()
         };
         Ok((format, options))
     }
@@ -219,8 +221,14 @@ pub(super) fn run(global: &Global, args: &ImportArgs) -> Result<ExitCode> {
         bar.set_position((1000.0 * part) as u64);
         if signals.came() { Err(Error::Interrupted { epochs: 0 }) } else { Ok(()) }
     };
-    let imported =
-        signals.hold(|| cohop_import::import(format, &args.inputs, &args.out, &options, &mut progress));
+    let unfinished = options.unfinished.clone();
+    let clean_up = move || {
+        if let Some(folder) = &*unfinished.lock().unwrap_or_else(PoisonError::into_inner) {
+            remove_folder(folder);
+        }
+    };
+    let imported = signals
+        .hold(clean_up, || cohop_import::import(format, &args.inputs, &args.out, &options, &mut progress));
     bar.finish_and_clear();
     let imported = match imported {
         Err(Error::Interrupted { .. }) => {

@@ -105,10 +105,20 @@ fn run_on<D: Device<Scalar = f32>>(
     let signals = Signals::end_at_once()?;
     let info = read_info(&args.checkpoint)?;
     let asked = match &args.vertices {
-        Some(path) => Some(NpyArray::open(path, "vertices").and_then(|array| array.ids())?),
+        Some(path) => {
+            let array = NpyArray::open(path, "vertices")?;
+            Some((array.ids()?, array))
+        }
         None => None,
     };
     let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
+    if let Some((ids, array)) = &asked {
+        let n = dataset.n_vertices();
+        if let Some(position) = ids.iter().position(|&v| v as usize >= n) {
+            let expected = format!("expected vertices of the data set, below {n}");
+            return Err(array.error(format!("entry {position} is {}: {expected}", ids[position])));
+        }
+    }
     let n_classes = info.config.model.n_classes;
     if dataset.n_classes > n_classes {
         let (there, here) = (dataset.n_classes, n_classes);
@@ -126,12 +136,19 @@ fn run_on<D: Device<Scalar = f32>>(
         }
     })?;
     let all: Vec<u32> = match &asked {
-        Some(ids) => ids.to_vec(),
+        Some((ids, _)) => ids.to_vec(),
         None => (0..dataset.n_vertices() as u32).collect(),
     };
     let logits = trainer.predict(&all)?;
     let predictions = argmax_rows(&logits, n_classes);
-    let ((), interrupted) = signals.hold(|| {
+    let out = args.out.clone();
+    let clean_up = move || {
+        // Not a device, nor a pipe.
+        if std::fs::symlink_metadata(&out).is_ok_and(|metadata| metadata.is_file()) {
+            let _ = std::fs::remove_file(&out);
+        }
+    };
+    let ((), interrupted) = signals.hold(clean_up, || {
         if args.logits {
             return npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits);
         }
@@ -142,7 +159,7 @@ fn run_on<D: Device<Scalar = f32>>(
         return Ok(status);
     }
     let rows_asked: Option<HashMap<u32, usize>> =
-        asked.as_ref().map(|ids| ids.iter().enumerate().map(|(row, &v)| (v, row)).collect());
+        asked.as_ref().map(|(ids, _)| ids.iter().enumerate().map(|(row, &v)| (v, row)).collect());
     let row_of = |v: u32| rows_asked.as_ref().map_or(Some(v as usize), |rows| rows.get(&v).copied());
     // Of those that were predicted. A label that the model does not know is never right.
     let accuracy = |vertices: &[u32]| -> Result<Option<f64>> {

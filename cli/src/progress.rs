@@ -22,8 +22,8 @@ pub(super) struct Progress {
     checkpoint: Option<PathBuf>,
     log: Option<Log>,
     plot: Option<PathBuf>,
-    /// Training and validation loss, training and validation accuracy, by epoch from 1.
-    curves: [Vec<(f64, f64)>; 4],
+    /// Training and validation loss, training and validation accuracy, validation ROC AUC, by epoch from 1.
+    curves: [Vec<(f64, f64)>; 5],
     epoch_start: Instant,
     signals: Signals,
     /// Whether it was said that a signal came.
@@ -60,12 +60,19 @@ impl Progress {
     /// Draws the curves, if asked to.
     pub(super) fn plot(&self) -> Result<()> {
         let Some(path) = &self.plot else { return Ok(()) };
-        let names = ["training loss", "validation loss", "training accuracy", "validation accuracy"];
+        let names = [
+            "training loss",
+            "validation loss",
+            "training accuracy",
+            "validation accuracy",
+            "validation ROC AUC",
+        ];
+        let has_auc = !self.curves[4].is_empty();
         let series = names.into_iter().zip(&self.curves).filter(|(_, points)| !points.is_empty());
         let plot = Plot {
             title: "Training".to_owned(),
             x_label: "epoch".to_owned(),
-            y_label: "loss, accuracy".to_owned(),
+            y_label: if has_auc { "loss, accuracy, ROC AUC" } else { "loss, accuracy" }.to_owned(),
             x_scale: Scale::Linear,
             series: series
                 .map(|(name, points)| Series { name: name.to_owned(), points: points.clone() })
@@ -76,7 +83,8 @@ impl Progress {
     }
 
     fn remember(&mut self, report: &EpochReport) {
-        let values = [Some(report.loss), report.val_loss, Some(report.train_acc), report.val_acc];
+        let EpochReport { val_loss, val_acc, val_auc, .. } = *report;
+        let values = [Some(report.loss), val_loss, Some(report.train_acc), val_acc, val_auc];
         for (curve, value) in self.curves.iter_mut().zip(values) {
             curve.extend(value.map(|value| ((report.epoch + 1) as f64, value)));
         }

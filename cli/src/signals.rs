@@ -1,9 +1,10 @@
 //! SIGINT and SIGTERM: exit status 130 or 143, at once; or, where that would leave something unfinished, when it is
-//! finished or cleaned up, and then only a second signal ends the process at once.
+//! finished or cleaned up, and then only a second signal ends the process at once, without what is temporary.
 
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{iterator, low_level};
@@ -12,19 +13,28 @@ use cohop::{Error, Result};
 
 use super::output;
 
+/// Removes what a process would leave unfinished.
+type CleanUp = Box<dyn Fn() + Send>;
+
 /// What was heard of signals.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Signals {
     /// Whether one came, or the next one ends the process at once.
     pub flag: Arc<AtomicBool>,
     /// The one that came, or 0.
     number: Arc<AtomicI32>,
+    /// What is to be done before a second signal ends the process. Locked from then on.
+    clean_up: Arc<Mutex<Option<CleanUp>>>,
 }
 
 impl Signals {
     /// Listens from now on, in a thread of its own: the first signal ends the process at once.
     pub fn end_at_once() -> Result<Self> {
-        let signals = Signals { flag: Arc::new(AtomicBool::new(true)), number: Arc::default() };
+        let signals = Signals {
+            flag: Arc::new(AtomicBool::new(true)),
+            number: Arc::default(),
+            clean_up: Arc::default(),
+        };
         let mut heard = iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| Error::io("signals", e))?;
         let listener = signals.clone();
         let listen = move || heard.forever().for_each(|signal| listener.hear(signal));
@@ -39,6 +49,10 @@ impl Signals {
         self.number.store(signal, Ordering::SeqCst);
         if self.flag.swap(true, Ordering::SeqCst) {
             output::message("cohop: interrupted at once; what was not finished is not kept");
+            let clean_up = self.clean_up.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(clean_up) = &*clean_up {
+                clean_up();
+            }
             low_level::exit(128 + signal);
         }
     }
@@ -49,10 +63,19 @@ impl Signals {
     }
 
     /// Does what a signal must not interrupt; then the next one ends the process at once. Also tells the exit status if
-    /// one came meanwhile.
-    pub fn hold<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<(R, Option<ExitCode>)> {
+    /// one came meanwhile. A second one meanwhile ends the process when `clean_up` has removed what is unfinished; it
+    /// is called from another thread, while the work goes on.
+    pub fn hold<R>(
+        &self,
+        clean_up: impl Fn() + Send + 'static,
+        work: impl FnOnce() -> Result<R>,
+    ) -> Result<(R, Option<ExitCode>)> {
+        let set = |to| *self.clean_up.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        set(Some(Box::new(clean_up)));
         self.hold_on();
         let result = work();
+        // Waits for the end of the process, if it has begun: that the work fails is due to it.
+        set(None);
         self.flag.store(true, Ordering::SeqCst);
         result.map(|result| (result, self.came().then(|| self.status())))
     }
@@ -65,4 +88,11 @@ impl Signals {
     pub fn status(&self) -> ExitCode {
         ExitCode::from(128 + self.number.load(Ordering::SeqCst) as u8)
     }
+}
+
+/// Removes a folder to which somebody still writes.
+pub(super) fn remove_folder(path: &Path) {
+    // A file that is made meanwhile keeps its folder from being removed.
+    let gone = || std::fs::remove_dir_all(path).is_ok() || !path.exists();
+    let _ = (0..100).any(|_| gone());
 }

@@ -159,6 +159,7 @@ pub(crate) struct Collector<'a> {
     pub(crate) n_removed_loops: u64,
     /// The largest id, and the number of an edge that has it.
     pub(crate) largest: Option<(u32, u64)>,
+    pub(crate) smallest: Option<u32>,
     pub(crate) largest_kind: u16,
 }
 
@@ -173,6 +174,7 @@ impl<'a> Collector<'a> {
             n_edges: 0,
             n_removed_loops: 0,
             largest: None,
+            smallest: None,
             largest_kind: 0,
         }
     }
@@ -220,6 +222,8 @@ impl Sink for Collector<'_> {
         if self.largest.is_none_or(|(largest, _)| largest < larger) {
             self.largest = Some((larger, number));
         }
+        let smaller = source.min(destination);
+        self.smallest = Some(self.smallest.map_or(smaller, |smallest| smallest.min(smaller)));
         self.largest_kind = self.largest_kind.max(kind);
         if source == destination && self.turn.remove_self_loops {
             self.n_removed_loops += 1;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cohop::data::npy::NpyArray;
 use cohop::data::{FeatureDtype, LoadOptions, load_with};
@@ -88,6 +89,9 @@ pub struct Options {
     pub seed: u64,
     /// An existing folder is replaced.
     pub overwrite: bool,
+    /// Gets the folder, beside the new one, that has all that is unfinished: who ends the process in the midst can
+    /// remove it. Locked while the data set is moved to its place.
+    pub unfinished: Arc<Mutex<Option<PathBuf>>>,
 }
 
 /// Least memory that makes sense.
@@ -129,9 +133,13 @@ pub fn import(
         out.file_name().ok_or_else(|| Error::invalid("--out", out.display(), "a folder with a name"))?;
     fs::create_dir_all(parent).map_err(|e| Error::io(parent, e))?;
     let prefix = format!(".{}.", name.to_string_lossy());
-    // Removed when it is dropped, if it was not renamed.
+    let unfinished = || options.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut noted = unfinished();
+    // Removed when it is dropped.
     let made =
         tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).map_err(|e| Error::io(parent, e))?;
+    *noted = Some(made.path().to_owned());
+    drop(noted);
     let folder = made.path().join("data");
     let scratch = made.path().join("scratch");
     for path in [&folder, &scratch] {
@@ -139,7 +147,8 @@ pub fn import(
     }
     let imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
     // Trusted: the edges were checked before they were written.
-    load_with(&folder, &LoadOptions { trust_indices: true })?;
+    let loaded = load_with(&folder, &LoadOptions { trust_indices: true });
+    loaded.map_err(|error| of_input(error, &folder, &inputs[0], options))?;
     let rename = || -> std::io::Result<()> {
         let old = made.path().join("old");
         let replaced = out.exists();
@@ -153,8 +162,27 @@ pub fn import(
             }
         })
     };
+    let noted = unfinished();
     rename().map_err(|e| Error::io(out, e))?;
+    drop(noted);
     Ok(imported)
+}
+
+/// An error about a file of the new folder, which nobody will see, as one about the file that it is made of.
+fn of_input(error: Error, folder: &Path, input: &Path, options: &Options) -> Error {
+    let Error::Format { path, problem } = error else { return error };
+    let array = match path.strip_prefix(folder) {
+        Ok(array) => array.to_string_lossy().into_owned(),
+        Err(_) => return Error::Format { path, problem },
+    };
+    let part = ["train_", "val_", "test_"].iter().position(|part| array.starts_with(part));
+    let given = match (array.as_str(), part, &options.split) {
+        (_, Some(part), Some(SplitFrom::Files(files))) => Some(&files[part]),
+        ("labels.npy", ..) => options.labels.as_ref(),
+        ("feat.npy", ..) => options.features.as_ref(),
+        _ => None,
+    };
+    Error::Format { path: given.map_or(input, PathBuf::as_path).to_owned(), problem }
 }
 
 /// `Ok` if the options go together, and the folder can be made.
@@ -221,6 +249,11 @@ fn fill(
         Format::GraphBolt => graphbolt::read(input, &read, folder, &mut sink, &mut *progress)?,
     };
     let n = n_vertices(&sink, &mut found, &read, ids.as_ref(), input)?;
+    if format == Format::Edges && ids.is_none() && sink.smallest.is_some_and(|id| id > 0) {
+        found.notes.push(
+            "no edge has the id 0: if ids count from 1, --ids map leaves no vertex without edges".into(),
+        );
+    }
     let (n_read, n_removed_loops) = (sink.n_edges, sink.n_removed_loops);
     let counts = write_graph(sink, n, &found, folder, scratch, options, &mut *progress)?;
     tell(&mut found, n_removed_loops, counts, options);

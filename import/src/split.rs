@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use cohop::data::MAX_SPLITS;
 use cohop::data::npy::{Dtype, NpyArray, Writer};
 use cohop::rng::{Purpose, bounded};
 use cohop::{Error, Result};
 
 use crate::array::{ArrayStream, Place};
 use crate::edges::Ids;
+use crate::sort::Sorter;
 use crate::table::Table;
 use crate::text::{Lines, shown};
 use crate::typed::{out_of_range, vertex};
@@ -20,7 +22,8 @@ pub enum SplitFrom {
     /// Shares of the vertices, or of those with a label if there are labels: training, validation, test. Each part has
     /// exactly its share, rounded.
     Fractions([f64; 3]),
-    /// Files of ids, a line each or `.npy`, or of masks in `.npy`: training, validation, test.
+    /// Files of ids, a line each or `.npy`, or of masks in `.npy`: training, validation, test. Masks of several splits
+    /// are `[n_vertices, n_splits]`; a part that is not given so is the same in all splits.
     Files([PathBuf; 3]),
 }
 
@@ -35,6 +38,9 @@ impl std::str::FromStr for SplitFrom {
         let parts: [&str; 3] = parts.try_into().map_err(|_| fail())?;
         let numbers: Vec<f64> = parts.iter().filter_map(|part| part.parse().ok()).collect();
         let Ok(fractions) = <[f64; 3]>::try_from(numbers) else {
+            if parts.contains(&"") {
+                return Err(fail());
+            }
             return Ok(SplitFrom::Files(parts.map(PathBuf::from)));
         };
         let sum: f64 = fractions.iter().sum();
@@ -47,6 +53,8 @@ impl std::str::FromStr for SplitFrom {
 
 /// Names of the files of a split's parts.
 pub(crate) const PARTS: [&str; 3] = ["train_idx.npy", "val_idx.npy", "test_idx.npy"];
+/// Those of parts of several splits, `[n_splits, n_vertices]`.
+const MASKS: [&str; 3] = ["train_masks.npy", "val_masks.npy", "test_masks.npy"];
 
 /// Numbers of an array that are looked at together.
 const AT_A_TIME: usize = 1 << 14;
@@ -64,7 +72,22 @@ impl Vertices<'_> {
             SplitFrom::Fractions(fractions) => return self.draw(fractions, seed, found, progress),
             SplitFrom::Files(files) => files,
         };
-        for (name, path) in PARTS.into_iter().zip(files) {
+        // How many splits there are, and the file that says so first.
+        let mut several: Option<(usize, &Path)> = None;
+        for ((name, masks), path) in PARTS.into_iter().zip(MASKS).zip(files) {
+            if let Some(n_splits) = several_splits(path)? {
+                if let Some((other, first)) = several.filter(|(other, _)| *other != n_splits) {
+                    let problem = format!("has masks of {n_splits} splits, {} of {other}", first.display());
+                    return Err(Error::format(path, problem));
+                }
+                several = Some((n_splits, path));
+                self.masks(masks, n_splits, &Place::npy(path), &mut *progress)?;
+                // The format's own.
+                let _ = std::fs::remove_file(self.folder.join(name));
+                found.files.retain(|file| file != name);
+                found.files.push(masks.into());
+                continue;
+            }
             let mut writer = Writer::create(&self.folder.join(name), Dtype::U32, None)?;
             match (self.ids, is_npy(path)) {
                 (Some(ids), false) => named_part(&mut writer, path, ids)?,
@@ -74,7 +97,63 @@ impl Vertices<'_> {
             writer.finish()?;
             found.files.push(name.into());
         }
+        if let Some((n_splits, _)) = several {
+            found.notes.push(format!("there are {n_splits} splits: --split of train and infer chooses one"));
+        }
         Ok(())
+    }
+
+    /// Writes a part of several splits as a data set's folder has them, of masks `[vertices, splits]`. With mapped ids,
+    /// row k is that of the vertex with the id k.
+    fn masks(&self, name: &str, n_splits: usize, place: &Place, progress: Progress<'_>) -> Result<()> {
+        let mut stream = ArrayStream::open(place)?;
+        let (shape, by_splits) = (stream.header().shape.clone(), stream.header().fortran_order);
+        let rows = shape[0] as u64;
+        if self.ids.is_none() && rows != self.n {
+            let problem =
+                format!("has shape {shape:?}, expected [{}, splits], a mask for each split", self.n);
+            return Err(place.error(problem));
+        }
+        // Members, by split and vertex.
+        let mut members = Sorter::<u64>::new(self.scratch, self.options.memory);
+        let mut numbers = Vec::new();
+        let mut at = 0;
+        loop {
+            progress("reading splits", stream.part())?;
+            stream.next(AT_A_TIME, &mut numbers)?;
+            if numbers.is_empty() {
+                break;
+            }
+            for (at, &value) in (at..).zip(&numbers).filter(|(_, value)| **value != 0.0) {
+                let n = n_splits as u64;
+                let (row, split) = if by_splits { (at % rows, at / rows) } else { (at / n, at % n) };
+                if value != 1.0 {
+                    let problem = "expected 0 or 1, as in masks of several splits";
+                    return Err(place.error(format!("row {row}, column {split}: {value}: {problem}")));
+                }
+                let vertex = self.ids.map_or(Some(row as u32), |ids| ids.get(&row.to_string()));
+                let problem = || place.error(format!("row {row}: no edge has the id {row}"));
+                members.push(split << 32 | u64::from(vertex.ok_or_else(problem)?))?;
+            }
+            at += numbers.len() as u64;
+        }
+        let mut writer = Writer::create(&self.folder.join(name), Dtype::U8, Some(self.n as usize))?;
+        let mut written = 0u64;
+        let mut zeros = |writer: &mut Writer, to: u64| -> Result<()> {
+            while written < to {
+                let some = (to - written).min(AT_A_TIME as u64);
+                writer.write(&[0u8; AT_A_TIME][..some as usize])?;
+                written += some;
+            }
+            written += 1;
+            Ok(())
+        };
+        members.finish(&mut |member| {
+            zeros(&mut writer, (member >> 32) * self.n + (member & u64::from(u32::MAX)))?;
+            writer.write(&[1u8])
+        })?;
+        zeros(&mut writer, n_splits as u64 * self.n)?;
+        writer.finish()
     }
 
     /// A random split whose parts have exactly their shares, in one pass over the vertices: a vertex goes to a part
@@ -180,11 +259,26 @@ impl Vertices<'_> {
     }
 }
 
+/// How many splits a file has masks of, if it is an array of several columns.
+fn several_splits(path: &Path) -> Result<Option<usize>> {
+    if !is_npy(path) {
+        return Ok(None);
+    }
+    let place = Place::npy(path);
+    match ArrayStream::open(&place)?.header().shape[..] {
+        [_, n_splits] if n_splits > MAX_SPLITS => {
+            Err(place.error(format!("has {n_splits} splits: at most {MAX_SPLITS} are supported")))
+        }
+        [_, n_splits] if n_splits > 1 => Ok(Some(n_splits)),
+        _ => Ok(None),
+    }
+}
+
 /// Whether an array has a truth value for each vertex, and not ids: these are distinct, so that more than two values
 /// that are all 0 or 1 are none.
 fn is_mask(place: &Place) -> Result<bool> {
     let mut stream = ArrayStream::open(place)?;
-    if stream.header().shape.len() != 1 {
+    if !matches!(stream.header().shape[..], [_] | [_, 1]) {
         return Ok(false);
     }
     if stream.header().dtype == Dtype::Bool {

@@ -238,7 +238,7 @@ impl<S: Scalar> Slicer<S> {
 
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
     ///
-    /// Errors: a vertex is out of range, a mapped value is NaN or infinite ([`Error::NotFinite`] names it), or there
+    /// Errors: a vertex is out of range, a mapped value is NaN or infinite (the error names it and the file), or there
     /// are more than `u32::MAX` sparse entries.
     pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
         match &self.dataset.features {
@@ -347,7 +347,8 @@ mod tests {
                     let narrow: Vec<half::f16> = values.iter().map(|&v| half::f16::from_f32(v)).collect();
                     npy::write(&path, dtype, &[4, 33], &narrow).unwrap();
                 }
-                let in_memory = Dense::new(values, 4, 33).unwrap_err().to_string();
+                let in_memory = Dense::new(values, 4, 33).unwrap_err();
+                let in_memory = format!("{}: {in_memory}", path.display());
                 let dataset = Arc::new(data::load(folder.path()).unwrap());
                 let same = |result: Result<()>| assert_eq!(result.unwrap_err().to_string(), in_memory);
                 let needs = BatchNeeds { input_aggregate: Some(Aggregate::Mean), ..BatchNeeds::default() };

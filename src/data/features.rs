@@ -95,26 +95,26 @@ impl<T: FeatureElement> Dense<T> {
         for row in rows {
             let row = row as usize;
             if let Some(column) = self.row(row).iter().position(|v| !v.widen_f32().is_finite()) {
-                return Err(Error::NotFinite {
-                    array: "features",
-                    row: row as u64,
-                    column: column as u64,
-                    value: self.row(row)[column].widen_f64(),
-                });
+                return Err(self.not_finite(row * self.dim + column));
             }
         }
         Ok(())
     }
 
+    /// The error about an element that is NaN or infinite.
+    fn not_finite(&self, position: usize) -> Error {
+        self.data.with_file(Error::NotFinite {
+            array: "features",
+            row: (position / self.dim) as u64,
+            column: (position % self.dim) as u64,
+            value: self.data[position].widen_f64(),
+        })
+    }
+
     fn check_finite(&self) -> Result<()> {
         match self.data.par_iter().with_min_len(1 << 14).position_first(|v| !v.widen_f32().is_finite()) {
             None => Ok(()),
-            Some(position) => Err(Error::NotFinite {
-                array: "features",
-                row: (position / self.dim) as u64,
-                column: (position % self.dim) as u64,
-                value: self.data[position].widen_f64(),
-            }),
+            Some(position) => Err(self.not_finite(position)),
         }
     }
 
@@ -152,16 +152,10 @@ impl<T: FeatureElement> Dense<T> {
         if let Some(position) = overflow {
             // A mapped value may have been NaN or infinite before.
             self.check_finite()?;
-            return Err(Error::invalid(
-                "features",
-                format!(
-                    "{} in row {}, column {}",
-                    self.data[position].widen_f32(),
-                    position / self.dim,
-                    position % self.dim
-                ),
-                "finite values in the range of the requested dtype",
-            ));
+            let (row, column) = (position / self.dim, position % self.dim);
+            let value = format!("{} in row {row}, column {column}", self.data[position].widen_f32());
+            let expected = "finite values in the range of the requested dtype";
+            return Err(self.data.with_file(Error::invalid("features", value, expected)));
         }
         Ok(Dense { data: data.into(), n_rows: self.n_rows, dim: self.dim })
     }
@@ -311,22 +305,24 @@ impl SparseFeatures {
         let (first, end) = (self.indptr[row], self.indptr[row + 1]);
         if end < first {
             let (array, position) = ("feature indptr", row as u64 + 1);
-            return Err(Error::NotMonotone { array, position, value: end, previous: first });
+            let error = Error::NotMonotone { array, position, value: end, previous: first };
+            return Err(self.indptr.with_file(error));
         }
         if end > self.indices.len() as u64 {
             let value = i64::try_from(end).unwrap_or(i64::MAX);
             let (position, limit) = (row as u64 + 1, self.indices.len() as u64 + 1);
-            return Err(Error::IndexOutOfRange { array: "feature indptr", position, value, limit });
+            let error = Error::IndexOutOfRange { array: "feature indptr", position, value, limit };
+            return Err(self.indptr.with_file(error));
         }
         let entries = first as usize..end as usize;
         let (columns, values) = (&self.indices[entries.clone()], &self.values[entries]);
         if let Some(place) = columns.iter().position(|&column| column as usize >= self.dim) {
-            return Err(Error::IndexOutOfRange {
+            return Err(self.indices.with_file(Error::IndexOutOfRange {
                 array: "feature indices",
                 position: first + place as u64,
                 value: columns[place].into(),
                 limit: self.dim as u64,
-            });
+            }));
         }
         Ok((first, columns, values))
     }
@@ -437,7 +433,8 @@ impl Features {
 
     /// Reads and checks all values, mapped ones too.
     ///
-    /// Errors: a value is NaN or infinite: [`Error::NotFinite`] names the first one's row and column.
+    /// Errors: a value is NaN or infinite: [`Error::NotFinite`] names the first one's row and column; of mapped ones,
+    /// [`Error::Format`] with the same text and the file.
     pub fn check_finite(&self) -> Result<()> {
         dispatch!(self, d => d.check_finite(), none => Ok(()), s => (0..s.n_rows()).try_for_each(|r| s.check_row(r)))
     }

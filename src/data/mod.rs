@@ -41,6 +41,9 @@ pub use rmat::RmatData;
 /// The largest number of classes: a larger one is treated as a sign of a damaged file.
 pub const MAX_CLASSES: usize = 1 << 24;
 
+/// The largest number of splits: a larger one is treated as a sign of a damaged file.
+pub const MAX_SPLITS: usize = 1 << 16;
+
 /// Training, validation and test vertices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {

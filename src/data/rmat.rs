@@ -22,6 +22,8 @@ const RANDOM_LABELS: u64 = Purpose::Features.stream(2);
 const CHUNK: u64 = 1 << 22;
 /// Bytes per edge in a file of unsorted edges: 64 bits, the destination in the upper half, the source in the lower.
 const EDGE_BYTES: u64 = size_of::<u64>() as u64;
+/// How the name of the folder of unsorted edges begins.
+const UNSORTED: &str = ".unsorted.";
 
 /// A skewed graph with random features and labels, to measure speed: the built-in data set `rmat`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,6 +94,17 @@ impl RmatData {
             let _ = clear(folder);
         }
         written
+    }
+
+    /// Removes from a folder what a [`write`](RmatData::write) that was ended in the midst has left, as far as that is
+    /// possible: for a process that is about to be ended itself.
+    pub fn remove_unfinished(folder: impl AsRef<Path>) {
+        let entries = std::fs::read_dir(folder.as_ref()).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(UNSORTED)) {
+            // Files that are made meanwhile keep their folder from being removed.
+            let _ = (0..100).any(|_| std::fs::remove_dir_all(entry.path()).is_ok() || !entry.path().exists());
+        }
+        let _ = clear(folder.as_ref());
     }
 
     fn write_files(
@@ -186,7 +199,8 @@ impl UnsortedEdges {
         let wanted = bytes.div_ceil(memory.max(1)).clamp(1, 1 << 12).next_power_of_two();
         let n_files = wanted.min(graph.n_vertices());
         let shift = graph.scale - n_files.trailing_zeros();
-        let temporary = tempfile::TempDir::new_in(folder).map_err(|e| Error::io(folder, e))?;
+        let temporary = tempfile::Builder::new().prefix(UNSORTED).tempdir_in(folder);
+        let temporary = temporary.map_err(|e| Error::io(folder, e))?;
         let edges = UnsortedEdges { folder: temporary, n_files: n_files as usize, shift };
         let create = |i| {
             let path = edges.path(i);
@@ -336,6 +350,25 @@ mod tests {
             assert!(matches!(interrupted, Err(Error::Interrupted { .. })) && steps > 0, "{step}");
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{step}");
         }
+    }
+
+    #[test]
+    fn what_an_ended_process_has_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = RmatData { graph: Rmat::graph500(5, 3, 1), dim: 2, n_classes: 2 };
+        std::fs::write(folder.path().join("notes.txt"), "mine").unwrap();
+        let mut progress = |what: &str, _| {
+            if what == "sorting edges" {
+                RmatData::remove_unfinished(folder.path());
+                let left: Vec<_> =
+                    std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+                assert_eq!(left, ["notes.txt"]);
+                return Err(Error::Interrupted { epochs: 0 });
+            }
+            Ok(())
+        };
+        let ended = set.write(folder.path(), FeatureDtype::F32, 100, &mut progress);
+        assert!(matches!(ended, Err(Error::Interrupted { .. })));
     }
 
     #[test]

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::TrainConfig;
+use super::best::{Best, Stall};
 use super::evaluate::Evaluation;
 use super::fingerprint::Fingerprint;
-use super::trainer::{Best, Stall, Trainer};
+use super::trainer::Trainer;
 use crate::coop::{FirstLayer, Mode};
 use crate::data::Dataset;
 use crate::device::Device;

@@ -42,6 +42,11 @@ impl Evaluation {
             auc,
         })
     }
+
+    /// The area under the ROC curve, if there is one.
+    pub(super) fn measured_auc(&self) -> Option<f64> {
+        (!self.auc.is_nan()).then_some(self.auc)
+    }
 }
 
 /// Scores of `vertices`, in batches of `batch_size` from `source`: `[vertices.len(), n_outputs]`, on every processing

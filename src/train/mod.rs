@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod best;
 mod checkpoint;
 mod class_weights;
 mod config;

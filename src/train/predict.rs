@@ -22,12 +22,6 @@ pub(super) const SCORES: &str = "scores";
 const FULL_CHUNK: usize = 4096;
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
-    /// How well the parameters of the best epoch so far predict the validation vertices; `None` if no epoch was
-    /// validated.
-    pub fn best_validation(&self) -> Option<Evaluation> {
-        self.best.as_ref().map(|best| best.val)
-    }
-
     /// How well the current parameters predict `vertices` (repeats allowed). Collective if several PEs train together.
     ///
     /// Errors: those of [`predict`](Trainer::predict).

@@ -67,6 +67,9 @@ pub struct Outcome {
     pub test_auc: Option<f64>,
     /// Validation accuracy of the best epoch; NaN without validation vertices.
     pub best_val_acc: f64,
+    /// Validation area under the ROC curve of the best epoch; `None` unless there are two classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_val_auc: Option<f64>,
     /// The best epoch (without validation vertices: the last).
     pub best_epoch: u64,
     /// Wall-clock seconds of the run.

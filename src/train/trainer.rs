@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
+use super::best::{Best, Stall};
 use super::checkpoint::ParallelInfo;
 use super::config::ParallelConfig;
 use super::evaluate::Evaluation;
@@ -15,7 +14,6 @@ use super::loader::{Loader, telling_others};
 use super::metrics::argmax_rows;
 use super::pipeline::computing;
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
-use super::schedule::Plateau;
 use super::{LrSchedule, TrainConfig};
 use crate::batch::{
     Batch, BatchSource, Cooperative, DataOnDevice, DeviceSampling, HostSampling, Independent, Slicer,
@@ -32,46 +30,6 @@ use crate::rng::{self, Purpose};
 use crate::sample::Batches;
 use crate::tape::{Tape, Var};
 use crate::tensor::Tensor;
-
-/// The best epoch so far.
-#[derive(Debug)]
-pub(super) struct Best<D: Device> {
-    pub epoch: u64,
-    pub val: Evaluation,
-    pub values: Vec<Tensor<D>>,
-}
-
-/// How long validation has not improved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Stall {
-    /// Epochs since the best metric or the lowest loss.
-    epochs: u64,
-    best_metric: Option<f64>,
-    lowest_loss: Option<f64>,
-    /// For the learning rate.
-    #[serde(default)]
-    plateau: Plateau,
-}
-
-impl Stall {
-    /// The larger of its counts of epochs.
-    pub(super) fn longest(&self) -> u64 {
-        self.epochs.max(self.plateau.waited())
-    }
-
-    /// Either measure counts: loss often still falls long after the metric's first peak.
-    fn hear(&mut self, metric: f64, loss: f64) {
-        let metric_holds = self.best_metric.is_none_or(|best| metric >= best);
-        let loss_holds = self.lowest_loss.is_none_or(|lowest| loss <= lowest);
-        if metric_holds {
-            self.best_metric = Some(metric);
-        }
-        if loss_holds {
-            self.lowest_loss = Some(loss);
-        }
-        self.epochs = if metric_holds || loss_holds { 0 } else { self.epochs + 1 };
-    }
-}
 
 /// Where a run ends that is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -325,38 +283,22 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 self.hear_stop(0, StopAt::Epoch)?;
             }
             let validated = self.epoch.is_multiple_of(self.config.eval_every);
-            if validated && self.config.patience.is_some_and(|patience| self.stall.epochs >= patience) {
+            if validated && self.config.patience.is_some_and(|patience| self.stall.epochs() >= patience) {
                 break;
             }
         }
-        let mut best_epoch = self.epoch.saturating_sub(1);
-        let mut best_val_acc = f64::NAN;
-        if let Some(best) = &self.best {
-            (best_epoch, best_val_acc) = (best.epoch, best.val.accuracy);
-        }
+        let best_epoch = self.best.as_ref().map_or(self.epoch.saturating_sub(1), |best| best.epoch);
+        let best = self.best_validation().unwrap_or(Evaluation::NONE);
         self.restore_best()?;
         let test = self.evaluate(&self.dataset().test_idx)?;
         Ok(Outcome {
             test_acc: test.accuracy,
-            test_auc: (!test.auc.is_nan()).then_some(test.auc),
-            best_val_acc,
+            test_auc: test.measured_auc(),
+            best_val_acc: best.accuracy,
+            best_val_auc: best.measured_auc(),
             best_epoch,
             seconds: start.elapsed().as_secs_f64(),
         })
-    }
-
-    /// Gives the model the parameters of the best epoch, if validation chose one.
-    ///
-    /// Errors: the model's parameters have other shapes than in that epoch.
-    pub fn restore_best(&mut self) -> Result<()> {
-        if let Some(best) = &self.best {
-            let parameters = self.model.parameters_mut();
-            let ids: Vec<_> = parameters.iter().map(|(id, _)| id).collect();
-            for (id, value) in ids.into_iter().zip(&best.values) {
-                parameters.set(id, value.clone())?;
-            }
-        }
-        Ok(())
     }
 
     /// One pass over the training vertices, and a validation if it is due.
@@ -396,7 +338,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         report.peak_rss_bytes = peak_rss_bytes();
         if !val.accuracy.is_nan() {
             (report.val_acc, report.val_loss) = (Some(val.accuracy), Some(val.loss));
-            report.val_auc = (!val.auc.is_nan()).then_some(val.auc);
+            report.val_auc = val.measured_auc();
             self.hear_of_validation(val);
         }
         let heard = if self.dataset().val_idx.is_empty() { Some(report.loss) } else { report.val_loss };
@@ -434,20 +376,6 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let rows = Tensor::from_slice(device, rows.len(), 1, &rows)?;
         let factor = if total > 0.0 { 1.0 / total } else { 0.0 };
         tape.weighted_log_softmax_nll(logits, uploaded, rows, factor)
-    }
-
-    /// Keeps the parameters if this epoch is the best so far.
-    fn hear_of_validation(&mut self, val: Evaluation) {
-        let metric = self.config.metric;
-        let better = |b: &Best<D>| {
-            let (new, old) = (metric.of(&val), metric.of(&b.val));
-            new > old || new == old && val.loss < b.val.loss
-        };
-        self.stall.hear(metric.of(&val), val.loss);
-        if self.best.as_ref().is_none_or(better) {
-            let values = self.model.parameters().iter().map(|(_, p)| p.value.clone()).collect();
-            self.best = Some(Best { epoch: self.epoch, val, values });
-        }
     }
 
     fn run_batches(&mut self, observer: &mut impl Observer<D, M>, sums: &mut Sums) -> Result<()> {

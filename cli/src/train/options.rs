@@ -269,7 +269,7 @@ pub(crate) struct OutputArgs {
     /// Write a line per epoch to this CSV file; with --resume, append to it
     #[arg(long, value_name = "FILE.csv")]
     pub log: Option<PathBuf>,
-    /// Draw loss and accuracy of the epochs of this call (.svg or .png)
+    /// Draw loss, accuracy and (of two classes) ROC AUC of the epochs of this call (.svg or .png)
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Go on from the checkpoint, with its settings; --epochs, --patience, --workers, --device and --threads may

@@ -172,6 +172,46 @@ fn an_interrupted_import_leaves_nothing() {
     assert_eq!(names(folder.path()), ["e.txt"]);
 }
 
+/// A second signal ends it at once, and still nothing is left; likewise of `generate`, new or in place of another.
+#[cfg(unix)]
+#[test]
+fn a_second_signal_leaves_nothing_either() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("e.txt"), "0 1\n".repeat(8 << 20)).unwrap();
+    let old = folder.path().join("old");
+    for (arguments, left) in [
+        ("import edges e.txt --out set", vec![]),
+        ("generate --out set --scale 22 --dim 0 --memory 64", vec![]),
+        ("generate --out old --overwrite --scale 22 --dim 0 --memory 64", vec!["notes.txt"]),
+    ] {
+        // The work may end by the first before the second comes.
+        let ended_at_once = (0..20).any(|_| {
+            assert!(cohop(folder.path(), "generate --out old --overwrite --scale 3").status.success());
+            fs::write(old.join("notes.txt"), "mine").unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_cohop"));
+            command.args(arguments.split(' ')).arg("--quiet").current_dir(folder.path());
+            let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            // Until it has begun.
+            while names(folder.path()).len() < 3 && old.join("meta.json").exists() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let kill = format!("kill -s INT {0}; kill -s TERM {0}", child.id());
+            assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+            let output = child.wait_with_output().unwrap();
+            assert!(matches!(output.status.code(), Some(130 | 143)), "{arguments}: {output:?}");
+            if arguments.contains("--out old") {
+                assert_eq!(names(&old), left);
+                // To be made anew.
+                fs::remove_dir_all(&old).unwrap();
+            }
+            let others: Vec<String> = names(folder.path()).into_iter().filter(|name| name != "old").collect();
+            assert_eq!(others, ["e.txt"], "{arguments}: {output:?}");
+            String::from_utf8_lossy(&output.stderr).contains("interrupted at once")
+        });
+        assert!(ended_at_once, "{arguments}: the first signal was always faster");
+    }
+}
+
 /// The README's way for formats that are not built in. Needs Python with NumPy.
 #[test]
 fn the_readmes_lines_of_numpy_make_what_can_be_imported() {

@@ -80,8 +80,12 @@ fn predictions_go_with_the_data_of_the_run_or_with_what_is_asked_for() {
         assert_eq!(predicted(&at("other.npy")), all, "{other}");
         assert_eq!(report["test_acc"].is_null(), other == "bare");
     }
-    ids(&at("ids.npy"), &[60]);
-    fails(&run("infer --checkpoint run --vertices ids.npy --out no.npy"), 1, "60");
+    ids(&at("ids.npy"), &[3, 60]);
+    let beyond = "ids.npy: array vertices: entry 1 is 60: expected vertices of the data set, below 60";
+    fails(&run("infer --checkpoint run --vertices ids.npy --out no.npy"), 1, beyond);
+    fs::rename(at("ids.npy"), at("red\u{1b}[31m.npy")).unwrap();
+    let escaped = "red\\u{1b}[31m.npy: array vertices";
+    fails(&run("infer --checkpoint run --vertices red\u{1b}[31m.npy --out no.npy"), 1, escaped);
     fails(&run("infer --checkpoint run --fanouts 5,5 --out no.npy"), 2, "--fanouts");
     fails(&run("infer --checkpoint run --eval sampled --fanouts 5 --out no.npy"), 2, "fanouts");
     assert!(!at("no.npy").exists());
@@ -192,7 +196,7 @@ fn the_metric_that_chooses_the_epoch_is_shown() {
         String::from_utf8(output.stdout).unwrap()
     };
     let train = "train --data ring --epochs 3 --lr 0.0001";
-    let reports = json_lines(&cohop(folder.path(), &format!("{train} --metric auc --json")));
+    let reports = json_lines(&cohop(folder.path(), &format!("{train} --metric auc --json --plot auc.svg")));
     let text = run(&format!("{train} --metric auc"));
     let lines: Vec<&str> = text.lines().collect();
     let auc = |i: usize| reports[i]["val_auc"].as_f64().unwrap();
@@ -201,6 +205,8 @@ fn the_metric_that_chooses_the_epoch_is_shown() {
         assert!(line.contains(&format!("  val AUC {:.4}", auc(i))), "{line}");
     }
     let best = reports[3]["best_epoch"].as_u64().unwrap();
+    assert_eq!(reports[3]["best_val_auc"], reports[best as usize]["val_auc"]);
+    assert_eq!(reports[3]["best_val_acc"], reports[best as usize]["val_acc"]);
     let chosen = format!("(best epoch {}, validation ROC AUC {:.4})", best + 1, auc(best as usize));
     assert!(lines[3].contains(&chosen), "{}", lines[3]);
     assert!(lines[4].starts_with("test ROC AUC "), "{}", lines[4]);
@@ -209,6 +215,14 @@ fn the_metric_that_chooses_the_epoch_is_shown() {
         !text.contains("val AUC") && text.contains("(best epoch") && !text.contains("validation ROC"),
         "{text}"
     );
+    // With more classes there is none.
+    ring(&folder.path().join("three"), 3, 0, true);
+    let train = "train --data three --epochs 2 --lr 0.0001 --json --plot three.svg";
+    let outcome = json_lines(&cohop(folder.path(), train)).pop().unwrap();
+    assert!(outcome["best_val_acc"].is_f64() && outcome.get("best_val_auc").is_none(), "{outcome}");
+    let plot = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(plot("auc.svg").contains("validation ROC AUC") && plot("auc.svg").contains("accuracy, ROC AUC"));
+    assert!(plot("three.svg").contains("validation accuracy") && !plot("three.svg").contains("ROC AUC"));
 }
 
 #[test]

@@ -315,7 +315,7 @@ fn random_splits_have_their_shares_of_the_labelled_vertices() {
     assert!((0..1000).all(within));
     assert_eq!(split("1,0,0", 3).each_ref().map(Vec::len), [900, 0, 0]);
     assert_eq!(split("0.1,0,0", 1).each_ref().map(Vec::len), [90, 0, 0]);
-    for wrong in ["", ".5,.5", ".6,.6,.2", "-1,1,1", "0,0,0", "nan,0,1"] {
+    for wrong in ["", ".5,.5", ".6,.6,.2", "-1,1,1", "0,0,0", "nan,0,1", "a.txt,,b.txt"] {
         assert!(wrong.parse::<SplitFrom>().is_err(), "{wrong}");
     }
 }

@@ -172,6 +172,92 @@ fn parts_of_a_split_may_be_masks() {
     case.refused(&["test_mask.npy", "1 values", "expected 5"]);
 }
 
+/// The folder that was being made is gone by then.
+#[test]
+fn what_is_found_wrong_at_the_end_is_told_with_the_file_that_was_given() {
+    let mut case = Case::new("0 1\n2 3\n");
+    let parts = [("train.txt", "0\n1\n"), ("val.txt", "1\n"), ("test.txt", "3\n")];
+    let files = parts.map(|(name, lines)| {
+        text(&case.at(name), lines);
+        case.at(name)
+    });
+    let val = files[1].display().to_string();
+    case.options.split = Some(SplitFrom::Files(files));
+    let error = case.import().unwrap_err().to_string();
+    assert!(error.starts_with(&val) && error.contains("already in train_idx[1]"), "{error}");
+}
+
+#[test]
+fn ids_that_count_from_one_are_told_of() {
+    let told = |case: &Case| {
+        let (imported, set) = case.import().unwrap();
+        (set.n_vertices(), imported.notes.iter().any(|note| note.contains("count from 1")))
+    };
+    // As KONECT counts.
+    assert_eq!(told(&Case::new("% sym\n1 2\n3 2\n")), (4, true));
+    assert_eq!(told(&Case::mapped("% sym\n1 2\n3 2\n")), (3, false));
+    assert_eq!(told(&Case::new("2 1\n1 0\n")), (3, false));
+}
+
+#[test]
+fn masks_of_several_splits_are_kept() {
+    let mut case = Case::new("0 1\n2 3\n3 4\n");
+    let of_train = [1u8, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+    let by_splits = [1u8, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+    // [vertices, splits], then the same in Fortran order; the test vertices are the same in all splits.
+    let files = [
+        case.array("train.npy", &npy("|b1", false, &[5, 3], &of_train)),
+        case.array("val.npy", &npy("<i8", false, &[5, 3], &[0i64, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0])),
+        case.array("test.npy", &npy("<i8", false, &[1], &[3i64])),
+    ];
+    case.options.split = Some(SplitFrom::Files(files));
+    let expected = [[vec![0, 2], vec![1], vec![3]], [vec![1], vec![2], vec![3]], [vec![4], vec![0], vec![3]]];
+    for fortran in [false, true] {
+        let (imported, mut set) = case.import().unwrap();
+        assert!(imported.notes.iter().any(|note| note.starts_with("there are 3 splits")), "{imported:?}");
+        assert_eq!(set.splits.len(), 3);
+        let parts = |set: &Dataset| [&set.train_idx, &set.val_idx, &set.test_idx].map(Vec::clone);
+        assert_eq!(parts(&set), expected[0]);
+        for (k, expected) in expected.iter().enumerate() {
+            set.select_split(k).unwrap();
+            assert_eq!(&parts(&set), expected, "split {k}, in Fortran order before: {fortran}");
+        }
+        case.array("train.npy", &npy("|u1", true, &[5, 3], &by_splits));
+    }
+    // Where ids are mapped, rows are those of integer ids: vertices 0 to 3 are 4, 1, 3, 0.
+    let mut mapped = Case::mapped("4 1\n3 0\n");
+    let files = [
+        mapped.array("train.npy", &npy("|b1", false, &[5, 3], &of_train)),
+        mapped.array("val.npy", &npy("|b1", false, &[2, 3], &[0u8, 0, 0, 0, 0, 1])),
+        mapped.array("test.npy", &npy("|b1", false, &[4], &[0u8, 0, 0, 1])),
+    ];
+    mapped.options.split = Some(SplitFrom::Files(files));
+    mapped.refused(&["train.npy", "row 2", "no edge has the id 2"]);
+    let without: Vec<u8> =
+        of_train.iter().enumerate().map(|(i, &v)| if i / 3 == 2 { 0 } else { v }).collect();
+    mapped.array("train.npy", &npy("|b1", false, &[5, 3], &without));
+    let set = mapped.import().unwrap().1;
+    let trained: Vec<&[u32]> = set.splits.iter().map(|split| &split.train[..]).collect();
+    assert_eq!(trained, [&[3][..], &[1], &[0]]);
+    assert_eq!((&set.splits[2].val[..], &set.splits[2].test[..]), (&[1][..], &[2][..]));
+
+    case.array("val.npy", &npy("|b1", false, &[5, 2], &[0u8; 10]));
+    case.refused(&["val.npy", "masks of 2 splits", "train.npy of 3"]);
+    case.array("val.npy", &npy("|b1", false, &[4, 3], &[0u8; 12]));
+    case.refused(&["val.npy", "[4, 3]", "expected [5, splits]"]);
+    case.array("val.npy", &npy("<i8", false, &[5, 3], &[7i64; 15]));
+    case.refused(&["val.npy", "row 0, column 0: 7", "0 or 1"]);
+    case.array("val.npy", &npy("|b1", false, &[0, 1 << 17], &[0u8; 0]));
+    case.refused(&["val.npy", "131072 splits"]);
+    // A mask of one column is one.
+    for (name, value) in [("train.npy", [1u8, 0, 0, 1, 0]), ("val.npy", [0, 1, 0, 0, 0])] {
+        case.array(name, &npy("|u1", false, &[5, 1], &value));
+    }
+    case.array("test.npy", &npy("<i8", false, &[1, 1], &[2i64]));
+    let set = case.import().unwrap().1;
+    assert_eq!((&set.train_idx[..], &set.val_idx[..], &set.test_idx[..]), (&[0, 3][..], &[1][..], &[2][..]));
+}
+
 #[test]
 fn arrays_mean_integer_ids_where_ids_are_mapped() {
     // Vertices 0 to 3 are 30, 10, 7, 2.

@@ -1,8 +1,8 @@
 //! Training, validation and test vertices, as lists or masks.
 
 use super::{Arrays, IDS, Source};
-use crate::data::Split;
 use crate::data::npy::{Dtype, NpyArray};
+use crate::data::{MAX_SPLITS, Split};
 use crate::error::{Error, Result, try_capacity, try_collect, try_filled};
 
 const MASKS: &[Dtype] = &[Dtype::U8, Dtype::Bool, Dtype::I8];
@@ -88,9 +88,6 @@ pub(super) fn splits<S: Source>(
     };
     Ok((split, all))
 }
-
-/// More splits than this are taken for damage.
-const MAX_SPLITS: usize = 1 << 16;
 
 fn check_mask(array: &NpyArray, expected: &[usize], n_splits: usize) -> Result<()> {
     if array.shape() != expected {

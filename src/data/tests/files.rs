@@ -90,8 +90,17 @@ fn mapped_features_are_checked_on_demand() {
     data[5] = f32::NAN;
     npy::write(&npy_path(&folder, "feat"), Dtype::F32, &[4, 2], &data).unwrap();
     let dataset = load(folder.path()).unwrap();
-    let error = message(dataset.features.check_finite());
-    assert_eq!(error, "features has the value NaN in row 2, column 1: expected a finite number");
+    // As of an archive, whose features are checked when they are read.
+    let file = npy_path(&folder, "feat").display().to_string();
+    let problem = "features has the value NaN in row 2, column 1: expected a finite number";
+    let expected = format!("{file}: {problem}");
+    assert_eq!(message(dataset.features.check_finite()), expected);
+    assert_eq!(message(dataset.features.check_rows(&[0, 2])), expected);
+    assert_eq!(message(dataset.features.to_dtype(FeatureDtype::F16)), expected);
+    data[5] = 1e6;
+    npy::write(&npy_path(&folder, "feat"), Dtype::F32, &[4, 2], &data).unwrap();
+    let error = message(load(folder.path()).unwrap().features.to_dtype(FeatureDtype::F16));
+    assert!(error.starts_with(&file) && error.contains("1000000 in row 2, column 1"), "{error}");
 }
 
 #[test]

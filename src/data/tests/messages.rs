@@ -1,6 +1,6 @@
 //! Errors of loading name the file, and in an archive the array.
 
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
 use zip::ZipWriter;
@@ -86,4 +86,29 @@ fn labels_beyond_the_number_of_classes_are_told_with_their_file() {
         folder.path().display()
     );
     assert_eq!(message(load(folder.path())), expected);
+}
+
+/// Sparse rows are checked again where they are used.
+#[test]
+fn sparse_features_that_are_changed_are_told_with_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    small(sparse()).write(folder.path()).unwrap();
+    let Features::Sparse(features) = load(folder.path()).unwrap().features else { panic!("not sparse") };
+    let overwrite = |name: &str, at: u64, bytes: &[u8]| {
+        let path = folder.path().join(format!("{name}.npy"));
+        let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.seek(SeekFrom::End(-(at as i64))).unwrap();
+        file.write_all(bytes).unwrap();
+        path.display().to_string()
+    };
+    let last = features.n_rows() - 1;
+    let file = overwrite("feat_indices", 4, &99u32.to_le_bytes());
+    let error = message(features.checked_row(last));
+    assert!(error.starts_with(&file) && error.contains("= 99"), "{error}");
+    let file = overwrite("feat_indptr", 8, &77u64.to_le_bytes());
+    let error = message(features.checked_row(last));
+    assert!(error.starts_with(&file) && error.contains("= 77"), "{error}");
+    let file = overwrite("feat_indptr", 8, &0u64.to_le_bytes());
+    let error = message(features.checked_row(last));
+    assert!(error.starts_with(&file) && error.contains("is below"), "{error}");
 }
