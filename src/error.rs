@@ -403,6 +403,13 @@ pub(crate) fn try_zeroed<T: bytemuck::Zeroable>(
     })
 }
 
+/// `Ok` if all `ids` are below `limit`.
+pub(crate) fn check_ids(array: &'static str, ids: &[u32], limit: usize) -> Result<()> {
+    let Some(position) = ids.iter().position(|&id| id as usize >= limit) else { return Ok(()) };
+    let value = ids[position].into();
+    Err(Error::IndexOutOfRange { array, position: position as u64, value, limit: limit as u64 })
+}
+
 /// `Ok` if `array` (by name) has the expected number of elements.
 pub(crate) fn check_length(array: &'static str, actual: usize, expected: usize) -> Result<()> {
     if actual == expected {

@@ -12,7 +12,7 @@ use crate::device::{
     Cpu, CpuBuffer, Device, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
     aggregate_gathered,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::{Error, Result, check_ids, check_length};
 use crate::pattern::Pattern;
 use crate::rng::{Dependence, Kappa, Variates};
 use crate::sample::{Sampler, SamplerConfig};
@@ -255,15 +255,7 @@ impl<S: Scalar> Slicer<S> {
     }
 
     fn check_vertices(&self, vertices: &[u32]) -> Result<()> {
-        let limit = self.dataset.n_vertices();
-        let Some(position) = vertices.iter().position(|&v| v as usize >= limit) else { return Ok(()) };
-        let value = vertices[position].into();
-        Err(Error::IndexOutOfRange {
-            array: "vertices",
-            position: position as u64,
-            value,
-            limit: limit as u64,
-        })
+        check_ids("vertices", vertices, self.dataset.n_vertices())
     }
 
     fn dense_rows<E: FeatureElement>(&self, table: &[E], vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {

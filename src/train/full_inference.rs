@@ -10,7 +10,7 @@ use crate::batch::{BatchInput, Slicer};
 use crate::block::Block;
 use crate::coop::Group;
 use crate::device::{Cpu, Device, Scalar};
-use crate::error::{Error, Result, try_filled};
+use crate::error::{Error, Result, check_ids, try_filled};
 use crate::graph::Graph;
 use crate::nn::{Input, Model};
 use crate::tape::{Tape, Var};
@@ -115,14 +115,7 @@ impl Needed {
     /// Errors: a vertex is out of range, or there is no memory.
     fn by_layer(graph: &Graph, vertices: &[u32], n_layers: usize) -> Result<Vec<Self>> {
         let n_vertices = graph.n_vertices();
-        if let Some(position) = vertices.iter().position(|&v| v as usize >= n_vertices) {
-            return Err(Error::IndexOutOfRange {
-                array: "vertices",
-                position: position as u64,
-                value: vertices[position].into(),
-                limit: n_vertices as u64,
-            });
-        }
+        check_ids("vertices", vertices, n_vertices)?;
         let marked: Vec<AtomicBool> = (0..n_vertices).map(|_| AtomicBool::new(false)).collect();
         let mark = |vertices: &[u32]| {
             for &v in vertices {

@@ -10,7 +10,7 @@ use super::full_inference::infer_full;
 use super::{ClassWeights, EvalMode, TrainConfig, Trainer};
 use crate::data::{Dataset, Features};
 use crate::device::{Device, FeatureElement, Method};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_ids};
 use crate::nn::{Model, Stack};
 use crate::rng::{self, Purpose};
 use crate::sample::SamplerConfig;
@@ -40,15 +40,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// Errors: a vertex is out of range, a score is NaN or infinite ([`Error::NotFinite`]), and those of sampling,
     /// communication and the device.
     pub fn predict(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
-        let n_vertices = self.dataset().n_vertices();
-        if let Some(position) = vertices.iter().position(|&v| v as usize >= n_vertices) {
-            return Err(Error::IndexOutOfRange {
-                array: "vertices",
-                position: position as u64,
-                value: i64::from(vertices[position]),
-                limit: n_vertices as u64,
-            });
-        }
+        check_ids("vertices", vertices, self.dataset().n_vertices())?;
         let scores = self.scores(vertices)?;
         if let Some(at) = scores.iter().position(|s| !s.widen_f64().is_finite()) {
             let n_outputs = self.model.n_outputs();

@@ -37,7 +37,7 @@ pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<(
     Ok(())
 }
 
-/// Epochs by one PE.
+/// What the first PE measures.
 struct Measured {
     times: Times,
     amount: Amount,
