@@ -74,13 +74,10 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
     };
     let out = args.out.clone();
     let clean_up = move || if is_new { remove_folder(&out) } else { RmatData::remove_unfinished(&out) };
-    let written =
-        signals.hold(clean_up, || set.write(&args.out, args.feature_dtype, args.memory << 20, &mut progress));
+    let written = signals.hold(&args.out, clean_up, || {
+        set.write(&args.out, args.feature_dtype, args.memory << 20, &mut progress)
+    });
     bar.finish_and_clear();
-    if written.is_err() && is_new {
-        // What is there is of no use, and in the way of a second try.
-        let _ = std::fs::remove_dir_all(&args.out);
-    }
     match written {
         Ok(((), None)) => {}
         Ok(((), Some(status))) => return Ok(status),

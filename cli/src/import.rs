@@ -227,8 +227,9 @@ pub(super) fn run(global: &Global, args: &ImportArgs) -> Result<ExitCode> {
             remove_folder(folder);
         }
     };
-    let imported = signals
-        .hold(clean_up, || cohop_import::import(format, &args.inputs, &args.out, &options, &mut progress));
+    let imported = signals.hold(&args.out, clean_up, || {
+        cohop_import::import(format, &args.inputs, &args.out, &options, &mut progress)
+    });
     bar.finish_and_clear();
     let imported = match imported {
         Err(Error::Interrupted { .. }) => {

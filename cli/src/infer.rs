@@ -148,7 +148,7 @@ fn run_on<D: Device<Scalar = f32>>(
             let _ = std::fs::remove_file(&out);
         }
     };
-    let ((), interrupted) = signals.hold(clean_up, || {
+    let ((), interrupted) = signals.hold(&args.out, clean_up, || {
         if args.logits {
             return npy::write(&args.out, Dtype::F32, &[all.len(), n_classes], &logits);
         }

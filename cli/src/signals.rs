@@ -1,10 +1,10 @@
 //! SIGINT and SIGTERM: exit status 130 or 143, at once; or, where that would leave something unfinished, when it is
 //! finished or cleaned up, and then only a second signal ends the process at once, without what is temporary.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{iterator, low_level};
@@ -25,6 +25,8 @@ pub(super) struct Signals {
     number: Arc<AtomicI32>,
     /// What is to be done before a second signal ends the process. Locked from then on.
     clean_up: Arc<Mutex<Option<CleanUp>>>,
+    /// What is there for good: said when a signal ends the process.
+    finished: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl Signals {
@@ -34,6 +36,7 @@ impl Signals {
             flag: Arc::new(AtomicBool::new(true)),
             number: Arc::default(),
             clean_up: Arc::default(),
+            finished: Arc::default(),
         };
         let mut heard = iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| Error::io("signals", e))?;
         let listener = signals.clone();
@@ -48,8 +51,14 @@ impl Signals {
     fn hear(&self, signal: i32) {
         self.number.store(signal, Ordering::SeqCst);
         if self.flag.swap(true, Ordering::SeqCst) {
-            output::message("cohop: interrupted at once; what was not finished is not kept");
-            let clean_up = self.clean_up.lock().unwrap_or_else(PoisonError::into_inner);
+            // First, so that nothing is finished between what is said and what is done.
+            let clean_up = lock(&self.clean_up);
+            match &*lock(&self.finished) {
+                Some(path) => {
+                    output::message(format_args!("cohop: interrupted; {} is complete", path.display()))
+                }
+                None => output::message("cohop: interrupted at once; what was not finished is not kept"),
+            }
             if let Some(clean_up) = &*clean_up {
                 clean_up();
             }
@@ -62,22 +71,35 @@ impl Signals {
         self.flag.store(false, Ordering::SeqCst);
     }
 
-    /// Does what a signal must not interrupt; then the next one ends the process at once. Also tells the exit status if
-    /// one came meanwhile. A second one meanwhile ends the process when `clean_up` has removed what is unfinished; it
-    /// is called from another thread, while the work goes on.
+    /// Does what a signal must not interrupt, which makes `finished`; then the next one ends the process at once. Also
+    /// tells the exit status if one came meanwhile. `clean_up` removes what is unfinished: if the work fails, and from
+    /// another thread, while the work goes on, if a second signal ends the process.
     pub fn hold<R>(
         &self,
+        finished: &Path,
         clean_up: impl Fn() + Send + 'static,
         work: impl FnOnce() -> Result<R>,
     ) -> Result<(R, Option<ExitCode>)> {
-        let set = |to| *self.clean_up.lock().unwrap_or_else(PoisonError::into_inner) = to;
-        set(Some(Box::new(clean_up)));
+        *lock(&self.clean_up) = Some(Box::new(clean_up));
         self.hold_on();
         let result = work();
         // Waits for the end of the process, if it has begun: that the work fails is due to it.
-        set(None);
+        let mut clean_up = lock(&self.clean_up);
+        match (&result, &*clean_up) {
+            (Ok(_), _) => *lock(&self.finished) = Some(finished.to_owned()),
+            (Err(_), Some(clean_up)) => clean_up(),
+            (Err(_), None) => {}
+        }
+        // Not before: a signal that comes here must find nothing unfinished, and say what is there.
         self.flag.store(true, Ordering::SeqCst);
-        result.map(|result| (result, self.came().then(|| self.status())))
+        *clean_up = None;
+        drop(clean_up);
+        let result = result?;
+        let interrupted = self.came().then(|| {
+            output::message(format_args!("cohop: interrupted; {} is complete", finished.display()));
+            self.status()
+        });
+        Ok((result, interrupted))
     }
 
     pub fn came(&self) -> bool {
@@ -88,6 +110,10 @@ impl Signals {
     pub fn status(&self) -> ExitCode {
         ExitCode::from(128 + self.number.load(Ordering::SeqCst) as u8)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes a folder to which somebody still writes.

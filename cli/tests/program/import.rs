@@ -212,6 +212,29 @@ fn a_second_signal_leaves_nothing_either() {
     }
 }
 
+/// A signal that comes when the folder is there already is told so.
+#[cfg(unix)]
+#[test]
+fn a_signal_after_the_work_says_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("e.txt"), "0 1\n".repeat(8 << 20)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cohop"));
+    command.args("import edges e.txt --out set --quiet".split(' ')).current_dir(folder.path());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    while !folder.path().join("set").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    match output.status.code() {
+        Some(130) => assert_eq!(text, "cohop: interrupted; set is complete\n"),
+        // The summary was faster.
+        code => assert_eq!(code, Some(0), "{text}"),
+    }
+    assert_eq!(names(folder.path()), ["e.txt", "set"]);
+}
+
 /// The README's way for formats that are not built in. Needs Python with NumPy.
 #[test]
 fn the_readmes_lines_of_numpy_make_what_can_be_imported() {
