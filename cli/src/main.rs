@@ -149,7 +149,7 @@ fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
         Command::Import(args) => import::run(&cli.global, args),
         Command::Generate(args) => generate::run(&cli.global, args),
         Command::Bench(args) => bench::run(&cli.global, args),
-        Command::Study(args) => study::run(&cli.global, args),
+        Command::Study(args) => study::run(&cli.global, args, given),
         Command::Gradcheck(args) => gradcheck::run(&cli.global, args),
     }
 }

@@ -3,9 +3,10 @@
 //! * [`work()`]: size of a batch's neighbourhoods by number of seeds (theorems 3.1 and 3.2, figure 2);
 //! * [`kappa()`]: misses of the feature cache by κ (section 3.2, figure 4);
 //! * [`modes()`]: work of P processing elements, independent and cooperative, on the same global batch (section 3.1);
-//! * [`cost()`]: time of that work on a machine with given bandwidths, by a model.
+//! * [`cost()`]: time of that work on a machine with given bandwidths, by a model;
+//! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
-//! They only sample and count, on the CPU, except for the optional training of [`kappa()`]: counts are exact, and the
+//! All but [`inference()`] only sample and count, on the CPU, except for the optional training of [`kappa()`]: counts are exact, and the
 //! same on every machine.
 //!
 //! ```
@@ -21,6 +22,7 @@
 
 mod cost;
 mod estimate;
+mod inference;
 mod kappa;
 mod machine;
 mod modes;
@@ -29,6 +31,7 @@ mod work;
 
 pub use cost::{CostConfig, CostRow, CostSummary, Stages, cost, predict, summarize};
 pub use estimate::{Estimate, Spread};
+pub use inference::{DegreeBin, InferenceConfig, InferenceRow, inference};
 pub use kappa::{KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, kappa, recommend};
 pub use machine::{Machine, measure_copy_bandwidth};
 pub use modes::{ModeRow, ModesConfig, ModesRow, modes};

@@ -1,5 +1,7 @@
 //! Quality measures of predictions, on the host.
 
+use std::collections::BTreeMap;
+
 use crate::device::{IGNORED, Scalar};
 use crate::error::{Result, check_length};
 
@@ -25,6 +27,24 @@ pub fn accuracy(predictions: &[i32], labels: &[i32]) -> Result<f64> {
     let labelled = labels.iter().filter(|&&l| l != IGNORED).count();
     let right = predictions.iter().zip(labels).filter(|&(p, l)| p == l && *l != IGNORED).count();
     Ok(right as f64 / labelled as f64)
+}
+
+/// The mean over classes of F1, `2 TP / (2 TP + FP + FN)`, on the labelled rows: a rare class counts as much as a
+/// frequent one. Classes that are neither a label nor predicted are left out; NaN if no row has a label.
+///
+/// Errors: `predictions` and `labels` differ in length.
+pub fn macro_f1(predictions: &[i32], labels: &[i32]) -> Result<f64> {
+    check_length("predictions", predictions.len(), labels.len())?;
+    // By class: rows predicted right, and rows that are predicted so or labelled so, each counted once for either.
+    let mut counts: BTreeMap<i32, (u64, u64)> = BTreeMap::new();
+    for (&predicted, &label) in predictions.iter().zip(labels).filter(|&(_, &label)| label != IGNORED) {
+        counts.entry(predicted).or_default().1 += 1;
+        let of_label = counts.entry(label).or_default();
+        of_label.1 += 1;
+        of_label.0 += u64::from(predicted == label);
+    }
+    let f1 = |&(right, either): &(u64, u64)| 2.0 * right as f64 / either as f64;
+    Ok(counts.values().map(f1).sum::<f64>() / counts.len() as f64)
 }
 
 /// Mean negative log-likelihood of the labelled rows under `logits: [n, n_classes]`; NaN if no row has a label.
@@ -90,6 +110,37 @@ mod tests {
         let nll = mean_nll(&[0.0f64, 0.0, 1000.0, 0.0], 2, &[0, 0]).unwrap();
         assert_abs_diff_eq!(nll, 0.5 * 2f64.ln(), epsilon = 1e-12);
         assert!(accuracy(&[1], &[]).is_err());
+    }
+
+    /// By the definition, from precision and recall in a full confusion matrix.
+    fn naive_macro_f1(confusion: &[[u64; 3]; 3]) -> f64 {
+        let of_class = |c: usize| {
+            let right = confusion[c][c] as f64;
+            let recall = right / confusion[c].iter().sum::<u64>() as f64;
+            let precision = right / confusion.iter().map(|row| row[c]).sum::<u64>() as f64;
+            if right == 0.0 { 0.0 } else { 2.0 * precision * recall / (precision + recall) }
+        };
+        (0..3).map(of_class).sum::<f64>() / 3.0
+    }
+
+    #[test]
+    fn macro_f1_is_that_of_the_confusion_matrix() {
+        for confusion in [[[5, 1, 2], [0, 7, 3], [4, 0, 9]], [[0, 2, 0], [1, 0, 3], [2, 0, 40]]] {
+            // Rows without a label do not count, whatever is predicted.
+            let (mut predictions, mut labels) = (vec![2, 1, 0], vec![-1, -1, -1]);
+            for (label, row) in confusion.iter().enumerate() {
+                for (predicted, &n) in row.iter().enumerate() {
+                    predictions.extend(vec![predicted as i32; n as usize]);
+                    labels.extend(vec![label as i32; n as usize]);
+                }
+            }
+            let found = macro_f1(&predictions, &labels).unwrap();
+            assert_abs_diff_eq!(found, naive_macro_f1(&confusion), epsilon = 1e-12);
+        }
+        // Class 0: F1 is 1/2; class 1: 0; class 5, which is only predicted: 0.
+        assert_abs_diff_eq!(macro_f1(&[0, 0, 5], &[0, 1, 0]).unwrap(), 0.5 / 3.0, epsilon = 1e-12);
+        assert!(macro_f1(&[1], &[-1]).unwrap().is_nan());
+        assert!(macro_f1(&[1], &[]).is_err());
     }
 
     /// The definition: all pairs.

@@ -39,7 +39,7 @@ pub use fingerprint::Fingerprint;
 pub use full_inference::infer_full;
 pub use loader::Loader;
 pub use lock::CheckpointLock;
-pub use metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
+pub use metrics::{accuracy, argmax_rows, macro_f1, mean_nll, roc_auc};
 pub use pipeline::Pipeline;
 pub use report::{EpochReport, Observer, Outcome};
 pub use schedule::LrSchedule;

@@ -1,6 +1,7 @@
 //! `cohop study`
 
 mod cost;
+mod inference;
 mod kappa;
 mod modes;
 mod work;
@@ -13,20 +14,22 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::device::DeviceName;
+use super::given::Given;
 use super::plot::Plot;
 use super::{Global, output, plot};
 use cohop::data::{self, Dataset};
 use cohop::study::Listener;
 use cohop::{Error, Result};
 
-/// Run the experiments of Cooperative Minibatching (TMLR 2025)
+/// Run the experiments of Cooperative Minibatching (TMLR 2025) and of SALIENT (MLSys 2022)
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cohop study work --data rmat --plot work.svg
   cohop study kappa --data ../shared/data/coauthor_physics.npz --cache-rows 2000,8000 --train 20
   cohop study modes --data rmat --batch-size 1024 --sampler labor0
-  cohop study cost --data rmat --machine 8xA100,8xH200 --miss-rate 0.3 --plot speedup.png")]
+  cohop study cost --data rmat --machine 8xA100,8xH200 --miss-rate 0.3 --plot speedup.png
+  cohop study inference --checkpoint run1 --fanouts-each 5,10,20 --plot inference.svg")]
 pub(super) struct StudyArgs {
     #[command(subcommand)]
     study: Study,
@@ -38,6 +41,7 @@ enum Study {
     Kappa(kappa::KappaArgs),
     Modes(modes::ModesArgs),
     Cost(cost::CostArgs),
+    Inference(inference::InferenceArgs),
 }
 
 /// Options of all studies.
@@ -63,7 +67,7 @@ impl Common {
     }
 }
 
-pub(super) fn run(global: &Global, args: &StudyArgs) -> Result<ExitCode> {
+pub(super) fn run(global: &Global, args: &StudyArgs, given: &Given) -> Result<ExitCode> {
     if global.device != DeviceName::Cpu {
         let found = format!("{:?}", global.device).to_lowercase();
         return Err(Error::invalid("--device", found, "cpu: studies count on the host"));
@@ -73,6 +77,7 @@ pub(super) fn run(global: &Global, args: &StudyArgs) -> Result<ExitCode> {
         Study::Kappa(args) => kappa::run(global, args),
         Study::Modes(args) => modes::run(global, args),
         Study::Cost(args) => cost::run(global, args),
+        Study::Inference(args) => inference::run(global, args, given),
     }?;
     Ok(ExitCode::SUCCESS)
 }

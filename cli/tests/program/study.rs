@@ -65,6 +65,28 @@ fn studies_print_tables_and_json_and_draw() {
 }
 
 #[test]
+fn inference_ends_with_the_accuracy_that_infer_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    json_lines(&run("train --data small --epochs 3 --hidden 8 --fanouts 3,3 --checkpoint run --json"));
+    let infer = json_lines(&run("infer --checkpoint run --out p.npy --json"));
+    let study = "study inference --checkpoint run --fanouts-each 1,3,full --batch-size 50";
+    let rows = json_lines(&run(&format!("{study} --json --plot plot.svg")));
+    let fanouts: Vec<_> = rows.iter().map(|row| row["fanout"].as_u64()).collect();
+    assert_eq!(fanouts, [Some(1), Some(3), None]);
+    assert_eq!(rows[2]["accuracy"], infer[0]["test_acc"]);
+    assert!(rows[2]["accuracy"].is_f64() && rows[2]["macro_f1"].is_f64(), "{rows:?}");
+    let svg = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+    assert!(svg.contains("fanout full") && svg.contains("in-degree"), "{svg}");
+    let text = String::from_utf8(run(study).stdout).unwrap();
+    assert!(text.contains("macro F1") && text.contains("in-degree"), "{text}");
+    fails(&run("study inference --checkpoint nowhere"), 1, "nowhere");
+    fails(&run("study inference --checkpoint run --fanouts-each 0"), 2, "fanouts is 0");
+    fails(&run("study inference --checkpoint run --data sbm"), 2, "--other-data");
+}
+
+#[test]
 fn mistakes_end_with_a_message_and_the_right_status() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());

@@ -1,4 +1,5 @@
 mod cost;
+mod inference;
 mod kappa;
 mod modes;
 mod work;
