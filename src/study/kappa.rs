@@ -12,7 +12,6 @@ use crate::device::{Cpu, Method, Sample};
 use crate::error::{Error, Result};
 use crate::rng::{Dependence, Kappa};
 use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
-use crate::train::{TrainConfig, Trainer};
 
 /// What to count.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,10 +35,6 @@ pub struct KappaConfig {
     pub passes: u64,
     /// The seed of the order of seed vertices and of neighbourhoods.
     pub seed: u64,
-    /// Epochs to train with each sampler and κ; 0: no training.
-    pub epochs: u64,
-    /// The training; sampler, batch size, epochs and seed are taken from this study instead.
-    pub train: TrainConfig,
 }
 
 impl Default for KappaConfig {
@@ -56,8 +51,6 @@ impl Default for KappaConfig {
             batch_size: 1024,
             passes: 1,
             seed: 0,
-            epochs: 0,
-            train: TrainConfig::default(),
         }
     }
 }
@@ -88,9 +81,6 @@ pub struct KappaRow {
     /// Misses per seed: rows loaded from storage. A sampler that needs fewer rows can have a higher miss rate and still
     /// fewer misses.
     pub misses_per_seed: f64,
-    /// Validation accuracy after the last epoch, if trained; the cache does not change it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub val_acc: Option<f64>,
 }
 
 /// Samples consecutive training batches, and accesses the vertices whose features they need in caches without data.
@@ -100,7 +90,7 @@ pub struct KappaRow {
 /// as two windows do.
 ///
 /// Errors: a list is empty, `passes` is 0 or makes more batches than 64 bits count, the batch size is 0 or above the
-/// number of training vertices, a method cannot rotate (random walks), and those of [`Directory::new`] and of training.
+/// number of training vertices, a method cannot rotate (random walks), and those of [`Directory::new`].
 pub fn kappa(
     dataset: &Arc<Dataset>,
     config: &KappaConfig,
@@ -169,10 +159,6 @@ fn one(
             }
         }
     }
-    let val_acc = match config.epochs {
-        0 => None,
-        _ => train(dataset, &sampler_config, config)?,
-    };
     let row = |(cache, &cache_rows): (&Directory, &usize)| {
         let counts: Counts = cache.counts();
         KappaRow {
@@ -187,7 +173,6 @@ fn one(
             misses: counts.misses,
             miss_rate: counts.miss_rate(),
             misses_per_seed: counts.misses as f64 / n_seeds as f64,
-            val_acc,
         }
     };
     Ok(caches.iter().zip(&config.cache_rows).map(row).collect())
@@ -250,19 +235,4 @@ pub fn recommend(rows: &[KappaRow]) -> Vec<KappaChoice> {
         }
     };
     infinite.map(choose).collect()
-}
-
-/// The validation accuracy after training with `sampler`; `None` without validation vertices.
-fn train(dataset: &Arc<Dataset>, sampler: &SamplerConfig, config: &KappaConfig) -> Result<Option<f64>> {
-    let mut train = config.train.clone();
-    train.sampler = sampler.clone();
-    train.model.n_layers = sampler.fanouts.0.len();
-    train.batch_size = Some(config.batch_size);
-    (train.epochs, train.seed) = (config.epochs, config.seed);
-    let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), train)?;
-    let mut val_acc = None;
-    for _ in 0..config.epochs {
-        val_acc = trainer.run_epoch(&mut ())?.val_acc;
-    }
-    Ok(val_acc)
 }

@@ -2,12 +2,12 @@
 //!
 //! * [`work()`]: size of a batch's neighbourhoods by number of seeds (theorems 3.1 and 3.2, figure 2);
 //! * [`kappa()`]: misses of the feature cache by κ (section 3.2, figure 4);
+//! * [`convergence()`]: validation accuracy and macro F1 against epochs by κ, over several random seeds;
 //! * [`modes()`]: work of P processing elements, independent and cooperative, on the same global batch (section 3.1);
 //! * [`cost()`]: time of that work on a machine with given bandwidths, by a model;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
-//! All but [`inference()`] only sample and count, on the CPU, except for the optional training of [`kappa()`]: counts are exact, and the
-//! same on every machine.
+//! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, and the same on every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;
@@ -20,6 +20,7 @@
 //! # Ok::<(), cohop::Error>(())
 //! ```
 
+mod convergence;
 mod cost;
 mod estimate;
 mod inference;
@@ -29,6 +30,7 @@ mod modes;
 mod seeds;
 mod work;
 
+pub use convergence::{ConvergenceConfig, ConvergenceRow, Runs, convergence};
 pub use cost::{CostConfig, CostRow, CostSummary, Stages, cost, predict, summarize};
 pub use estimate::{Estimate, Spread};
 pub use inference::{DegreeBin, InferenceConfig, InferenceRow, inference};

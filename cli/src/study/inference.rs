@@ -18,8 +18,8 @@ use cohop::train::read_info;
 
 /// Accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022)
 ///
-/// Predicts the labelled test vertices with a checkpoint's best parameters, from sampled neighbourhoods of each fanout and
-/// last from full ones. The plot shows accuracy against in-degree, a line for each fanout. Sampler, data set, split and
+/// Predicts the labelled test vertices with a checkpoint's best parameters, from sampled neighbourhoods of each
+/// fanout and last from full ones. The plot shows accuracy against in-degree, a line for each fanout. Sampler, data set, split and
 /// type of features are those of training, unless given; a model trained on full neighbourhoods has neighbour sampling.
 #[derive(Debug, Args)]
 pub(super) struct InferenceArgs {

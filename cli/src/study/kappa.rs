@@ -10,9 +10,13 @@ use crate::train::SamplerName;
 use crate::{Global, output};
 use cohop::Result;
 use cohop::cache::Policy;
+use cohop::nn::MAX_WIDTH;
 use cohop::rng::{Dependence, Kappa};
 use cohop::sample::Fanouts;
-use cohop::study::{self, KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, recommend};
+use cohop::study::{
+    self, ConvergenceConfig, ConvergenceRow, KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, recommend,
+};
+use cohop::train::TrainConfig;
 
 /// Misses of the feature cache by kappa
 ///
@@ -47,10 +51,23 @@ pub(super) struct KappaArgs {
     /// Number of counted passes over the training vertices, rounded up to whole windows of kappa batches
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     passes: u64,
-    /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show its validation accuracy
-    #[arg(long, default_value_t = 0, value_name = "EPOCHS")]
+    /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show validation accuracy and macro F1
+    /// after each epoch, mean and standard deviation over --seeds; --plot then draws the accuracy
+    #[arg(long, default_value_t = 0, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(..=MAX_EPOCHS))]
     train: u64,
+    /// Number of random seeds to train with, from --seed on
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = number::between(1, MAX_SEEDS))]
+    seeds: usize,
+    /// Width of the hidden layers to train
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = number::between(1, MAX_WIDTH as u64))]
+    hidden: usize,
 }
+
+/// Of training, each with a row of results.
+const MAX_EPOCHS: u64 = 1_000_000;
+
+/// Of training.
+const MAX_SEEDS: u64 = 1000;
 
 pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
     let dataset = args.common.load()?;
@@ -69,28 +86,89 @@ pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
         batch_size: args.batch_size.unwrap_or(n_seeds.min(1024)),
         passes: args.passes,
         seed: global.seed,
-        epochs: args.train,
-        ..KappaConfig::default()
     };
     let rows = study::kappa(&dataset, &config, &mut Bar::new(global))?;
     let choices = recommend(&rows);
-    args.common.draw(|| plot(&dataset.name, &config, &rows, &choices))?;
+    let trained = match args.train {
+        0 => Vec::new(),
+        epochs => {
+            let training = training(global.seed, args, &config, epochs);
+            study::convergence(&dataset, &training, &mut Bar::new(global))?
+        }
+    };
+    args.common.draw(|| match trained.is_empty() {
+        true => plot(&dataset.name, &config, &rows, &choices),
+        false => plot_training(&dataset.name, &config, &trained),
+    })?;
     if global.json {
         json_lines(&rows)?;
-        return json_lines(&choices);
+        json_lines(&choices)?;
+        return json_lines(&trained);
     }
     print(&rows)?;
-    recommendations(&choices)
+    recommendations(&choices)?;
+    if trained.is_empty() { Ok(()) } else { print_training(&trained) }
+}
+
+fn training(seed: u64, args: &KappaArgs, config: &KappaConfig, epochs: u64) -> ConvergenceConfig {
+    let mut train = TrainConfig { epochs, ..TrainConfig::default() };
+    train.model.hidden = args.hidden;
+    ConvergenceConfig {
+        samplers: config.samplers.clone(),
+        fanouts: config.fanouts.clone(),
+        kappas: config.kappas.clone(),
+        dependence: config.dependence,
+        batch_size: config.batch_size,
+        seeds: (0..args.seeds as u64).map(|run| seed.wrapping_add(run)).collect(),
+        train,
+    }
+}
+
+fn print_training(rows: &[ConvergenceRow]) -> Result<()> {
+    let runs = rows.first().map_or(0, |row| row.runs);
+    output::line(format_args!("\nvalidation, mean and standard deviation over {runs} random seeds:"))?;
+    let head = ["sampler", "kappa", "epochs", "accuracy", "± s.d.", "macro F1", "± s.d."];
+    let mut table = Table::new(1, head);
+    for row in rows {
+        let values = [row.val_acc, row.val_macro_f1].map(|runs| [runs.mean, runs.deviation]);
+        let values = values.into_iter().flatten().map(|x| format!("{x:.4}"));
+        let names = [row.sampler.clone(), row.kappa.to_string(), count(row.epochs as f64)];
+        table.row(names.into_iter().chain(values));
+    }
+    table.print()
+}
+
+fn plot_training(data: &str, config: &KappaConfig, rows: &[ConvergenceRow]) -> Plot {
+    let mut series: Vec<Series> = Vec::new();
+    for row in rows {
+        let point = (row.epochs as f64, row.val_acc.mean);
+        match series.last_mut() {
+            Some(series) if row.epochs > 1 => series.points.push(point),
+            _ => series
+                .push(Series { name: format!("{}, κ = {}", row.sampler, row.kappa), points: vec![point] }),
+        }
+    }
+    // The last row of each line has the spread that its end has.
+    let ends = rows.chunk_by(|a, b| b.epochs > a.epochs).filter_map(|line| line.last());
+    for (series, end) in series.iter_mut().zip(ends) {
+        series.name += &format!(": {:.4} ± {:.4}", end.val_acc.mean, end.val_acc.deviation);
+    }
+    Plot {
+        title: format!("Validation accuracy on {data}, batches of {}", config.batch_size),
+        x_label: "epochs".to_owned(),
+        y_label: "accuracy".to_owned(),
+        x_scale: Scale::Linear,
+        series,
+        even: None,
+    }
 }
 
 fn print(rows: &[KappaRow]) -> Result<()> {
-    let trained = rows.iter().any(|row| row.val_acc.is_some());
     let mut head = vec!["sampler", "kappa", "cache rows", "discarded", "batches", "accesses", "misses"];
     head.extend(["miss rate", "misses/seed"]);
-    head.extend(trained.then_some("val acc"));
     let mut table = Table::new(1, head);
     for row in rows {
-        let mut cells = vec![
+        table.row([
             row.sampler.clone(),
             row.kappa.to_string(),
             count(row.cache_rows as f64),
@@ -100,9 +178,7 @@ fn print(rows: &[KappaRow]) -> Result<()> {
             count(row.misses as f64),
             format!("{:.4}", row.miss_rate),
             format!("{:.3}", row.misses_per_seed),
-        ];
-        cells.extend(row.val_acc.map(|accuracy| format!("{accuracy:.4}")));
-        table.row(cells);
+        ]);
     }
     table.print()
 }

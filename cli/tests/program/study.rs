@@ -22,12 +22,7 @@ fn studies_print_tables_and_json_and_draw() {
     small(folder.path());
     let studies = [
         ("work", "--batch-sizes 4,16 --batches 2 --fanouts 3,3", 8, "work_per_seed"),
-        (
-            "kappa",
-            "--kappas 1,4,inf --batch-size 16 --fanouts 3,3 --cache-rows 20,90 --train 1",
-            16,
-            "cache_rows",
-        ),
+        ("kappa", "--kappas 1,4,inf --batch-size 16 --fanouts 3,3 --cache-rows 20,90", 16, "cache_rows"),
         ("modes", "--pes 1,3 --batch-size 32 --batches 2 --fanouts 3,3", 2, "inputs_ratio"),
         ("cost", "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100,8xH200", 8, "speedup"),
     ];
@@ -62,6 +57,23 @@ fn studies_print_tables_and_json_and_draw() {
         |list: &Value| list.as_array().unwrap().iter().map(|s| s["total"].as_f64().unwrap()).sum::<f64>();
     let ratio = sum(&lines[0]["independent"]["edges"]) / sum(&lines[0]["cooperative"]["edges"]);
     assert_eq!(lines[0]["edges_ratio"].as_f64(), Some(ratio));
+}
+
+#[test]
+fn training_with_each_kappa_adds_a_row_per_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let options =
+        "--samplers labor0 --kappas 1,4 --batch-size 16 --fanouts 3,3 --cache-rows 20 --train 2 --seeds 2";
+    let run = |more: &str| cohop(folder.path(), &format!("study kappa --data small {options} {more}"));
+    let rows = json_lines(&run("--hidden 8 --json --plot plot.svg"));
+    let rows: Vec<_> = rows.iter().filter(|row| row.get("val_macro_f1").is_some()).collect();
+    assert_eq!(rows.iter().map(|row| &row["epochs"]).collect::<Vec<_>>(), [1, 2, 1, 2]);
+    assert!(rows.iter().all(|row| row["runs"] == 2 && row["val_acc"]["deviation"].is_f64()), "{rows:?}");
+    let svg = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+    assert!(svg.contains("labor0, κ = 4") && svg.contains("epochs"), "{svg}");
+    assert!(String::from_utf8(run("").stdout).unwrap().contains("over 2 random seeds"));
+    fails(&run("--hidden 0"), 2, "--hidden");
 }
 
 #[test]

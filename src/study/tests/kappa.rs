@@ -10,8 +10,9 @@ use crate::device::{Cpu, Method, Sample};
 use crate::graph::{Graph, Rmat, Sbm};
 use crate::rng::{Dependence, Kappa};
 use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
-use crate::study::{KappaConfig, KappaRow, kappa, recommend};
+use crate::study::{ConvergenceConfig, KappaConfig, KappaRow, Runs, convergence, kappa, recommend};
 use crate::testing::{chi_square_deviation, mean_deviation};
+use crate::train::{TrainConfig, Trainer};
 
 fn dataset() -> Arc<Dataset> {
     let graph = Sbm { n_vertices: 1500, mean_degree: 40.0, ..SbmData::default().graph };
@@ -97,7 +98,6 @@ fn the_smallest_kappa_near_infinity_is_recommended() {
         misses,
         miss_rate: misses as f64 / 10_000.0,
         misses_per_seed: misses as f64 / 10.0,
-        val_acc: None,
     };
     let rows = [
         row("a", 5, Kappa::Infinite, 1000),
@@ -193,20 +193,38 @@ fn a_minibatch_is_distributed_as_with_kappa_1() {
 }
 
 #[test]
-fn training_gives_a_validation_accuracy() {
-    let config = KappaConfig {
+fn training_is_that_of_the_trainer_with_mean_and_deviation_by_hand() {
+    let dataset = dataset();
+    let config = ConvergenceConfig {
         samplers: vec![Method::LABOR_0],
         fanouts: Fanouts(vec![4, 4]),
-        kappas: vec![steps(4)],
-        cache_rows: vec![10, 0],
-        policy: Policy::Sieve,
+        kappas: vec![steps(4), Kappa::Infinite],
+        dependence: Dependence::default(),
         batch_size: 32,
-        epochs: 2,
-        ..KappaConfig::default()
+        seeds: vec![5, 9],
+        train: TrainConfig { epochs: 2, ..TrainConfig::default() },
     };
-    let rows = kappa(&dataset(), &config, &mut ()).unwrap();
-    assert!(rows.iter().all(|row| row.val_acc.is_some_and(|accuracy| (0.0..=1.0).contains(&accuracy))));
-    assert_eq!((rows[0].val_acc, rows[1].miss_rate), (rows[1].val_acc, 1.0));
+    let rows = convergence(&dataset, &config, &mut ()).unwrap();
+    let found: Vec<_> = rows.iter().map(|row| (row.kappa, row.epochs, row.runs)).collect();
+    let infinite = Kappa::Infinite;
+    assert_eq!(found, [(steps(4), 1, 2), (steps(4), 2, 2), (infinite, 1, 2), (infinite, 2, 2)]);
+    // The trainer's own validation.
+    let [a, b] = [5, 9].map(|seed| {
+        let sampler = sampler(Method::LABOR_0, &config.fanouts, steps(4), seed);
+        let train = TrainConfig { sampler, seed, batch_size: Some(32), ..config.train.clone() };
+        let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), train).unwrap();
+        trainer.run_epoch(&mut ()).unwrap();
+        trainer.run_epoch(&mut ()).unwrap().val_acc.unwrap()
+    });
+    let Runs { mean, deviation } = rows[1].val_acc;
+    assert!((mean - (a + b) / 2.0).abs() <= 1e-12, "{mean}: {a} {b}");
+    assert!((deviation - (a - b).abs() / 2f64.sqrt()).abs() <= 1e-12, "{deviation}: {a} {b}");
+    assert!(rows.iter().all(|row| (0.0..=1.0).contains(&row.val_macro_f1.mean)), "{rows:?}");
+    let refused =
+        |config: ConvergenceConfig| convergence(&dataset, &config, &mut ()).unwrap_err().to_string();
+    assert!(refused(ConvergenceConfig { seeds: vec![], ..config.clone() }).contains("seeds"));
+    let train = TrainConfig { epochs: 0, ..config.train.clone() };
+    assert!(refused(ConvergenceConfig { train, ..config.clone() }).contains("epochs is 0"));
 }
 
 #[test]
