@@ -11,16 +11,17 @@ use crate::given::Given;
 use crate::plot::{self, Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::{Global, number, output};
-use cohop::Result;
 use cohop::sample::Fanouts;
 use cohop::study::{self, DegreeBin, InferenceConfig, InferenceRow};
 use cohop::train::read_info;
+use cohop::{Error, Result};
 
 /// Accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022)
 ///
 /// Predicts the labelled test vertices with a checkpoint's best parameters, from sampled neighbourhoods of each
-/// fanout and last from full ones. The plot shows accuracy against in-degree, a line for each fanout. Sampler, data set, split and
-/// type of features are those of training, unless given; a model trained on full neighbourhoods has neighbour sampling.
+/// fanout and last from full ones. The plot shows accuracy against in-degree, a line for each fanout. Sampler, data
+/// set, split and type of features are those of training, unless given; a model trained on full neighbourhoods has
+/// neighbour sampling.
 #[derive(Debug, Args)]
 pub(super) struct InferenceArgs {
     /// The folder that `cohop train --checkpoint` wrote
@@ -44,6 +45,9 @@ pub(super) struct InferenceArgs {
 
 pub(super) fn run(global: &Global, args: &InferenceArgs, given: &Given) -> Result<()> {
     plot::check(args.plot.as_deref())?;
+    if args.fanouts_each.0.contains(&0) {
+        return Err(Error::invalid("--fanouts-each", 0, "at least 1 each"));
+    }
     let info = read_info(&args.checkpoint)?;
     let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
     let sampled = args.fanouts_each.0.iter().copied().filter(|&fanout| fanout != usize::MAX);

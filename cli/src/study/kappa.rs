@@ -53,7 +53,12 @@ pub(super) struct KappaArgs {
     passes: u64,
     /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show validation accuracy and macro F1
     /// after each epoch, mean and standard deviation over --seeds; --plot then draws the accuracy
-    #[arg(long, default_value_t = 0, value_name = "EPOCHS", value_parser = clap::value_parser!(u64).range(..=MAX_EPOCHS))]
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_name = "EPOCHS",
+        value_parser = clap::value_parser!(u64).range(..=MAX_EPOCHS)
+    )]
     train: u64,
     /// Number of random seeds to train with, from --seed on
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = number::between(1, MAX_SEEDS))]

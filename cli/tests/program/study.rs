@@ -94,8 +94,8 @@ fn inference_ends_with_the_accuracy_that_infer_prints() {
     let text = String::from_utf8(run(study).stdout).unwrap();
     assert!(text.contains("macro F1") && text.contains("in-degree"), "{text}");
     fails(&run("study inference --checkpoint nowhere"), 1, "nowhere");
-    fails(&run("study inference --checkpoint run --fanouts-each 0"), 2, "fanouts is 0");
-    fails(&run("study inference --checkpoint run --data sbm"), 2, "--other-data");
+    fails(&run("study inference --checkpoint run --fanouts-each 0"), 2, "--fanouts-each");
+    fails(&run("study inference --checkpoint run --data sbm"), 1, "number of feature columns");
 }
 
 #[test]
