@@ -7,7 +7,7 @@
 //! * [`cost()`]: time of that work on a machine with given bandwidths, by a model;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
-//! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, and the same on every machine.
+//! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, the same on every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;
