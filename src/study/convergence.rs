@@ -1,4 +1,4 @@
-//! Validation accuracy and macro F1 against epochs, by κ (Cooperative Minibatching, section 4.2).
+//! Validation accuracy and macro F1 against epochs, by κ.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ pub struct InferenceConfig {
 }
 
 impl Default for InferenceConfig {
-    /// Fanouts of 5, 10 and 20 (the authors' table), batches of 1024.
+    /// Fanouts of 5, 10 and 20, batches of 1024.
     fn default() -> Self {
         InferenceConfig { fanouts: vec![5, 10, 20], batch_size: 1024 }
     }
