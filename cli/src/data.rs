@@ -74,7 +74,8 @@ impl DataArgs {
         other: bool,
         again: Again,
     ) -> Result<Dataset> {
-        let mut dataset = data::load(self.name_again(given, info))?;
+        let name = self.name_again(given, info);
+        let mut dataset = data::load(name)?;
         let kind = |features: &Features| match features {
             Features::Sparse(_) => "sparse".to_owned(),
             dense => dense.dtype().map_or_else(|| "none".to_owned(), |dtype| dtype.to_string()),
@@ -94,12 +95,13 @@ impl DataArgs {
         if !other {
             let check = info.data.check(&dataset, !given.has("split"));
             check.map_err(|error| match error {
-                Error::InvalidArgument { argument, value, expected } => {
+                Error::InvalidArgument { value, expected, .. } => {
                     let advice = match misfit(&Fingerprint::of(&dataset), &info.data, again) {
                         None => "--other-data allows it".to_owned(),
                         Some(what) => format!("its model cannot be used with another number of {what}"),
                     };
-                    Error::invalid(argument, value, format!("{expected}; {advice}"))
+                    let value = value.replacen(&dataset.name, name, 1);
+                    Error::invalid("data", value, format!("{expected}; {advice}"))
                 }
                 error => error,
             })?;

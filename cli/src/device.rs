@@ -53,8 +53,8 @@ macro_rules! on_device {
                 $body
             }
             $crate::device::DeviceName::Cuda(_) => {
-                let reason = "this program was built without the feature `cuda`".to_owned();
-                Err(cohop::Error::NoCudaDevice { reason })
+                let expected = "cpu: this program was built without the feature `cuda`";
+                Err(cohop::Error::invalid("--device", "cuda", expected))
             }
         }
     };

@@ -22,7 +22,7 @@ Examples:
   cohop generate --out rmat20 --scale 20 --edge-factor 12
   cohop generate --out rmat26 --scale 26 --edge-factor 8 --dim 32 --feature-dtype f16")]
 pub(super) struct GenerateArgs {
-    /// The folder to write; a data set in it is replaced
+    /// The folder to write; one that has a data set is refused without --overwrite
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Replace a data set that is there

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use super::given::Given;
 use super::signals::{Signals, remove_folder};
 use super::{Global, number, output};
 use cohop::data::FeatureDtype;
@@ -149,7 +150,7 @@ struct Report<'a> {
 }
 
 impl ImportArgs {
-    fn options(&self, seed: u64) -> Result<(Format, Options)> {
+    fn options(&self, seed: u64, given: &Given) -> Result<(Format, Options)> {
         let format = match self.format {
             FormatName::Edges => Format::Edges,
             FormatName::Mtx => Format::MatrixMarket,
@@ -165,19 +166,29 @@ impl ImportArgs {
             let name = self.format.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
             Err(Error::invalid(option, "given", format!("none for the format {name}")))
         };
-        use FormatName::{EdgeIndex, Edges, Mtx, NpzCsr, Ogb};
+        use FormatName::{EdgeIndex, Edges, Graphbolt, Mtx, NpzCsr, Ogb};
         let text = EdgeText {
             columns: self.columns.clone(),
             header: self.header,
             map_ids: self.ids == IdsName::Map,
         };
-        only("--columns", text.columns != EdgeText::default().columns, &[Edges])?;
+        only("--columns", given.has("columns"), &[Edges])?;
         only("--header", text.header.is_some(), &[Edges])?;
-        only("--ids", text.map_ids, &[Edges])?;
+        only("--ids", given.has("ids"), &[Edges])?;
         only("--rows", self.rows.is_some(), &[Mtx, NpzCsr])?;
         only("--num-vertices", self.num_vertices.is_some(), &[Edges, EdgeIndex])?;
         only("--no-weights", self.no_weights, &[Edges, Mtx, NpzCsr])?;
         only("--split-name", self.split_name.is_some(), &[Ogb])?;
+        // These have labels and features themselves.
+        let has_both = matches!(self.format, Ogb | Graphbolt);
+        for (option, is_given, of, file) in [
+            ("--label-column", self.label_column.is_some(), "--labels", &self.labels),
+            ("--feature-dtype", self.feature_dtype.is_some(), "--features", &self.features),
+        ] {
+            if is_given && file.is_none() && !has_both {
+                return Err(Error::invalid(option, "given", format!("none without {of}")));
+            }
+        }
         let read = ReadOptions {
             text,
             rows: self.rows.map(|rows| match rows {
@@ -210,8 +221,8 @@ impl ImportArgs {
     }
 }
 
-pub(super) fn run(global: &Global, args: &ImportArgs) -> Result<ExitCode> {
-    let (format, options) = args.options(global.seed)?;
+pub(super) fn run(global: &Global, args: &ImportArgs, given: &Given) -> Result<ExitCode> {
+    let (format, options) = args.options(global.seed, given)?;
     let signals = Signals::end_at_once()?;
     let bar = if global.quiet { ProgressBar::hidden() } else { ProgressBar::new(1000) };
     let style = ProgressStyle::with_template("{msg} [{bar:20}] {elapsed}");

@@ -92,7 +92,7 @@ pub(super) fn run(global: &Global, args: &InferArgs, given: &Given) -> Result<Ex
             "none with full neighbourhoods: add --eval sampled",
         ));
     }
-    output::check_writable(&args.out)?;
+    output::check_writable("--out", &args.out)?;
     on_device!(global.device, f32, device => run_on(device, global, args, given))
 }
 

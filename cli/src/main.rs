@@ -146,7 +146,7 @@ fn run(cli: &Cli, given: &Given) -> Result<ExitCode> {
         Command::Train(args) => train::run(&cli.global, args, given),
         Command::Infer(args) => infer::run(&cli.global, args, given),
         Command::Info(args) => info::run(&cli.global, args),
-        Command::Import(args) => import::run(&cli.global, args),
+        Command::Import(args) => import::run(&cli.global, args, given),
         Command::Generate(args) => generate::run(&cli.global, args),
         Command::Bench(args) => bench::run(&cli.global, args),
         Command::Study(args) => study::run(&cli.global, args, given),

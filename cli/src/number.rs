@@ -5,6 +5,7 @@ use std::str::FromStr;
 use clap::builder::RangedU64ValueParser;
 
 use cohop::Error;
+use cohop::graph::PartitionMethod;
 
 /// A whole number from `least` to `most`.
 pub(super) fn between(least: u64, most: u64) -> RangedU64ValueParser<usize> {
@@ -49,6 +50,16 @@ pub(super) fn setting<T: FromStr<Err = Error>>(text: &str) -> Result<T, String> 
         Error::InvalidArgument { expected, .. } => format!("expected {expected}"),
         error => error.to_string(),
     })
+}
+
+/// A way to assign vertices to owners, if this program has it.
+pub(super) fn partition(text: &str) -> Result<PartitionMethod, String> {
+    match setting(text)? {
+        PartitionMethod::Metis if cfg!(not(feature = "metis")) => {
+            Err("this program was built without the feature `metis`".to_owned())
+        }
+        method => Ok(method),
+    }
 }
 
 #[cfg(test)]

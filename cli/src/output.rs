@@ -39,9 +39,9 @@ pub(super) fn lost_messages() -> bool {
 }
 
 /// `Ok` if a file can be written here, which neither changes one that exists nor leaves one behind. To be asked before
-/// the work whose result goes there.
-pub(super) fn check_writable(path: &Path) -> Result<()> {
-    let io = |e| Error::io(path, e);
+/// the work whose result goes there, which `option` names.
+pub(super) fn check_writable(option: &'static str, path: &Path) -> Result<()> {
+    let io = |e| Error::invalid(option, path.display(), format!("a file that can be written ({e})"));
     match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => Err(io(ErrorKind::IsADirectory.into())),
         Ok(existing) if existing.is_file() => {

@@ -197,7 +197,7 @@ fn form(path: &Path) -> Result<Form> {
 
 /// `Ok` if a plot can have this file name. Called before the work begins.
 pub(super) fn check(path: Option<&Path>) -> Result<()> {
-    let check = |path| form(path).and_then(|_| crate::output::check_writable(path));
+    let check = |path| form(path).and_then(|_| crate::output::check_writable("--plot", path));
     path.map_or(Ok(()), check)
 }
 

@@ -48,7 +48,10 @@ pub(crate) fn labels(
         )));
     }
     tell(place, n - n_used, found);
-    labels.write(vertices.folder, vertices.n, found)
+    let conflict = |vertex, [a, b]: [i32; 2]| {
+        place.error(format!("has the classes {a} and {b} for {}", vertices.name(vertex)))
+    };
+    labels.write(vertices.folder, vertices.n, found, &conflict)
 }
 
 /// Says what rows of an array are of no vertex.
@@ -200,7 +203,7 @@ impl<'a> Rows<'a> {
             if is_first && !self.vertices.may_be_id(id) {
                 // pandas leaves the name of the ids out, and numbers the other columns.
                 let is_name = id.is_empty() || id.eq_ignore_ascii_case("id");
-                if self.vertices.ids.is_none() || is_name || wrong.is_some() {
+                if is_name || wrong.is_some() {
                     let (id, first) = (shown(id), shown(&fields[1]));
                     let names = format!("the first line of {} is taken for names of columns", path.display());
                     found.notes.push(format!("{names}: {id}, {first}, .."));
@@ -208,7 +211,13 @@ impl<'a> Rows<'a> {
                 }
             }
             let vertex = self.vertices.number(id);
-            let vertex = vertex.ok_or_else(|| fail(format!("id {}: there is no such vertex", shown(id))))?;
+            let vertex = vertex.ok_or_else(|| {
+                let hint = match self.vertices.ids.is_none() && !self.vertices.may_be_id(id) {
+                    true => ": expected a number, or --ids map",
+                    false => "",
+                };
+                fail(format!("id {}: there is no such vertex{hint}", shown(id)))
+            })?;
             if let Some(wrong) = wrong {
                 return Err(fail(format!("{}: expected a number", shown(wrong))));
             }

@@ -159,6 +159,8 @@ pub(crate) struct Reader<'a> {
     largest_kind: u16,
     /// If types of edges are names.
     kinds: Option<Sorted>,
+    /// What first lines were taken for.
+    notes: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -177,7 +179,17 @@ impl<'a> Reader<'a> {
         sink.expect(has_weights, has_kinds, times.is_some());
         let (ids, times) = (Ids::default(), times.transpose()?);
         let memory = options.memory;
-        Ok(Reader { text, has_weights, has_kinds, memory, ids, times, largest_kind: 0, kinds: None })
+        Ok(Reader {
+            text,
+            has_weights,
+            has_kinds,
+            memory,
+            ids,
+            times,
+            largest_kind: 0,
+            kinds: None,
+            notes: Vec::new(),
+        })
     }
 
     /// Finds out whether types of edges are names, and then which there are: for this, all files are read.
@@ -213,7 +225,8 @@ impl<'a> Reader<'a> {
 
     /// What all files had. Names of types are written to `folder`.
     pub(crate) fn found(&mut self, folder: &Path, scratch: &Path, n_vertices: Option<u64>) -> Result<Found> {
-        let mut found = Found { has_weights: self.has_weights, n_vertices, ..Found::default() };
+        let notes = std::mem::take(&mut self.notes);
+        let mut found = Found { has_weights: self.has_weights, n_vertices, notes, ..Found::default() };
         found.n_relations = if self.has_kinds { u32::from(self.largest_kind) + 1 } else { 1 };
         if let Some(kinds) = &self.kinds {
             kinds.write(&folder.join(RELATIONS))?;
@@ -233,9 +246,30 @@ impl<'a> Reader<'a> {
     pub(crate) fn read(&mut self, path: &Path, sink: &mut dyn Sink, progress: Progress<'_>) -> Result<()> {
         let mut first = true;
         let text = self.text;
+        // The first edge, if its ends may be names of columns.
+        let mut doubtful = None;
+        let are_numbers = |row: &Row<'_>| row.ends().map(|end| end.parse::<f64>().is_ok());
         rows(text, path, "reading edges", progress, &mut |row, fail| {
-            if std::mem::take(&mut first) && self.is_header(row, self.kinds.is_some()) {
-                return Ok(true);
+            if std::mem::take(&mut first) {
+                let ends = row.ends().map(shown).join(", ");
+                if self.is_header(row, self.kinds.is_some()) {
+                    if text.header.is_none() {
+                        self.notes.push(format!(
+                            "the first line of {} is taken for names of columns: {ends} (--header false: for an edge)",
+                            path.display()
+                        ));
+                    }
+                    return Ok(true);
+                }
+                let told = text.header.is_some() || are_numbers(row) != [false, false];
+                doubtful = (!told).then_some(ends);
+            } else if let Some(ends) = doubtful.take()
+                && are_numbers(row) == [true, true]
+            {
+                self.notes.push(format!(
+                    "the first line of {} is taken for an edge: {ends} (--header true: for names of columns)",
+                    path.display()
+                ));
             }
             self.edge(row, sink, fail).map(|()| true)
         })
@@ -374,6 +408,11 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
+    /// Source and destination, empty if there is none.
+    fn ends(&self) -> [&'a str; 2] {
+        [self.source, self.destination].map(Option::unwrap_or_default)
+    }
+
     fn take(&mut self, text: &EdgeText, fields: impl Iterator<Item = &'a str>) {
         for (column, field) in text.columns.iter().zip(fields) {
             let field = Some(field).filter(|f| !f.is_empty());

@@ -403,7 +403,10 @@ fn read_task(
         }
         writer.finish()?;
     }
-    labels.write(folder, starts[starts.len() - 1], found)
+    let conflict = |vertex, [a, b]: [i32; 2]| {
+        place.error(format!("tasks[{i}]: vertex {vertex} has the classes {a} and {b}: expected one"))
+    };
+    labels.write(folder, starts[starts.len() - 1], found, &conflict)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use cohop::{Error, Result};
 use crate::collect::{Collector, Turn};
 use crate::edges::{Ids, Reader};
 use crate::rows::{self, Counts, Shape, numbers_path, reorder};
-use crate::split::SplitFrom;
+use crate::split::{self, PARTS, SplitFrom};
 use crate::vertices::Vertices;
 use crate::{Found, Progress, ReadOptions, by_id, edge_index, graphbolt, matrix_market, npz_csr, ogb};
 
@@ -182,6 +182,15 @@ fn of_input(error: Error, folder: &Path, input: &Path, options: &Options) -> Err
         ("feat.npy", ..) => options.features.as_ref(),
         _ => None,
     };
+    let mut problem = problem;
+    if let (Some(SplitFrom::Files(files)), Some(_)) = (&options.split, part) {
+        // Which part is in which file, of what shape.
+        for (name, file) in PARTS.iter().map(|name| name.trim_end_matches(".npy")).zip(files) {
+            if problem.contains(name) {
+                problem += &format!("; {name} is of {}{}", file.display(), split::shape(file));
+            }
+        }
+    }
     Error::Format { path: given.map_or(input, PathBuf::as_path).to_owned(), problem }
 }
 
@@ -254,10 +263,11 @@ fn fill(
             "no edge has the id 0: if ids count from 1, --ids map leaves no vertex without edges".into(),
         );
     }
+    let least_id = sink.smallest.filter(|_| format == Format::Edges && ids.is_none());
     let (n_read, n_removed_loops) = (sink.n_edges, sink.n_removed_loops);
     let counts = write_graph(sink, n, &found, folder, scratch, options, &mut *progress)?;
     tell(&mut found, n_removed_loops, counts, options);
-    let vertices = Vertices { n, ids: ids.as_ref(), options: &read, folder, scratch };
+    let vertices = Vertices { n, ids: ids.as_ref(), least_id, options: &read, folder, scratch };
     for (option, path, array) in
         [("--labels", &options.labels, "labels.npy"), ("--features", &options.features, "feat.npy")]
     {

@@ -78,6 +78,20 @@ impl<'a> Rows<'a> {
     fn error(&self, row: &Row, problem: impl std::fmt::Display) -> Error {
         line_error(self.path, row.line, problem)
     }
+
+    /// An error at a label that is a number where there are names, or a name where there are numbers. `other`: the line
+    /// of one that is not so, and what it is.
+    fn mixed(&self, row: &Row, other: Option<(u64, String)>) -> Error {
+        let label = shown(&row.label);
+        let is_number = matches!(row.kind(), Label::Number(_));
+        let (this, others) = if is_number { ("number", "name") } else { ("name", "number") };
+        let seen = match other {
+            Some((line, other)) => format!("the label of line {line}, {}, is a {others}", shown(&other)),
+            None => format!("the labels before it are {others}s"),
+        };
+        let expected = "expected classes that are all numbers or all names";
+        self.error(row, format!("label {label} is a {this}, but {seen}: {expected}"))
+    }
 }
 
 /// What a field says.
@@ -115,21 +129,20 @@ fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progr
         return numbers(false);
     }
     let mut names = Names::new(vertices.options.memory, MAX_CLASSES);
-    let mut has_names = false;
+    // The first one, for messages.
+    let mut named: Option<(u64, String)> = None;
     let mut number = None;
     while let Some(row) = rows.next()? {
         match row.kind() {
             Label::None => {}
-            Label::Number(_) if has_names => {
-                return Err(rows.error(&row, format!("label {}: {MIXED}", shown(&row.label))));
-            }
+            Label::Number(_) if named.is_some() => return Err(rows.mixed(&row, named)),
             Label::Number(_) => {
                 number = Some(row);
                 break;
             }
             Label::Name(name) => {
-                has_names = true;
                 names.insert(name).map_err(|problem| rows.error(&row, problem))?;
+                named.get_or_insert_with(|| (row.line, name.to_owned()));
             }
         }
         if row.line % (1 << 16) == 0 {
@@ -145,12 +158,12 @@ fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progr
     };
     if !has_header && let Label::Name(name) = first.kind() {
         if let Some(row) = number {
-            return Err(rows.error(&row, format!("label {}: {MIXED}", shown(&row.label))));
+            return Err(rows.mixed(&row, Some((first.line, first.label))));
         }
-        has_names = true;
+        named.get_or_insert_with(|| (first.line, name.to_owned()));
         names.insert(name).map_err(|problem| rows.error(&first, problem))?;
     }
-    if !has_names {
+    if named.is_none() {
         return numbers(has_header);
     }
     if has_header {
@@ -163,8 +176,6 @@ fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progr
     }
     Ok(Form { has_header, classes: Some(names.sorted()) })
 }
-
-const MIXED: &str = "other labels of this file are names and numbers: expected all of one kind";
 
 /// Writes `labels.npy`, and `classes.txt` if classes have names.
 pub(crate) fn write(
@@ -188,7 +199,7 @@ pub(crate) fn write(
                 labels::class(number).map_err(|problem| rows.error(&row, problem))?
             }
             (Label::Name(name), Some(classes)) => classes.number(name).map_or(-1, |class| class as i32),
-            _ => return Err(rows.error(&row, format!("label {}: {MIXED}", shown(&row.label)))),
+            _ => return Err(rows.mixed(&row, None)),
         };
         let vertex = match &row.id {
             Some(id) => vertices.number(id),
@@ -208,9 +219,14 @@ pub(crate) fn write(
         }
     }
     if let Some(n) = n_alone.filter(|&n| n != vertices.n) {
-        return Err(Error::format(
-            path,
-            format!("has {n} labels, there are {} vertices: expected one each", vertices.n),
+        let hint = vertices.hint(n);
+        let problem = format!("has {n} labels, there are {} vertices: expected one each{hint}", vertices.n);
+        return Err(Error::format(path, problem));
+    }
+    if n_alone.is_some() && vertices.ids.is_some() {
+        found.notes.push(format!(
+            "labels of {} are taken in the order of ids.txt, not by id (lines of id and class)",
+            path.display()
         ));
     }
     if let Some(classes) = classes {
@@ -220,5 +236,36 @@ pub(crate) fn write(
             "classes have names: {CLASSES} has them, a line each, in the order of their numbers"
         ));
     }
-    labels.write(vertices.folder, vertices.n, found)
+    let conflict = |vertex, _| two_classes(vertices, path, vertex);
+    labels.write(vertices.folder, vertices.n, found, &conflict)
+}
+
+/// The error of a vertex with two classes: the file is read again to tell the lines.
+fn two_classes(vertices: &Vertices<'_>, path: &Path, vertex: u32) -> Error {
+    let find = || -> Result<Option<Error>> {
+        let mut rows = Rows::open(path, vertices.options.label_column)?;
+        let mut first: Option<Row> = None;
+        while let Some(row) = rows.next()? {
+            let is_of_vertex = row.id.as_deref().and_then(|id| vertices.number(id)) == Some(vertex);
+            if !is_of_vertex || matches!(row.kind(), Label::None) {
+                continue;
+            }
+            match &first {
+                None => first = Some(row),
+                Some(first) if first.label != row.label => {
+                    let id = shown(row.id.as_deref().unwrap_or_default());
+                    let (line, other, label) = (first.line, shown(&first.label), shown(&row.label));
+                    let problem = format!("id {id} has the class {label}, but {other} in line {line}");
+                    return Ok(Some(rows.error(&row, format!("{problem}: expected one class a vertex"))));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(None)
+    };
+    match find() {
+        Ok(Some(error)) | Err(error) => error,
+        // The file has changed meanwhile.
+        Ok(None) => Error::format(path, format!("has two classes for {}", vertices.name(vertex))),
+    }
 }

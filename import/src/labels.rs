@@ -36,11 +36,13 @@ pub(crate) fn class(value: f64) -> Result<i32, String> {
 }
 
 /// Writes `labels.npy`, and `multi_labels.npy` if there are several columns. `parts` has, for each range of vertices,
-/// its name, their number and where their labels are, if they have any.
+/// its name, their number and where their labels are, if they have any. `hint` is what to add to the message where there
+/// are so many labels, and not one for each vertex.
 pub(crate) fn write(
     folder: &Path,
     parts: &[(&str, u64, Option<&Place>)],
     options: &ReadOptions,
+    hint: &dyn Fn(u64) -> &'static str,
     found: &mut Found,
     progress: Progress<'_>,
 ) -> Result<()> {
@@ -89,7 +91,8 @@ pub(crate) fn write(
         }
         if table.n_given() != n {
             let rows = table.n_given();
-            return Err(place.error(format!("has {rows} labels, there are {n} vertices{}", of_type(name))));
+            let (of_type, hint) = (of_type(name), hint(rows));
+            return Err(place.error(format!("has {rows} labels, there are {n} vertices{of_type}{hint}")));
         }
     }
     writer.finish()?;
@@ -138,8 +141,15 @@ impl Scattered {
         Ok(())
     }
 
-    /// Writes `labels.npy` of `n` vertices, with -1 for those that got none, unless no vertex got one.
-    pub(crate) fn write(self, folder: &Path, n: u64, found: &mut Found) -> Result<()> {
+    /// Writes `labels.npy` of `n` vertices, with -1 for those that got none, unless no vertex got one. `conflict` makes
+    /// the error of a vertex that got several.
+    pub(crate) fn write(
+        self,
+        folder: &Path,
+        n: u64,
+        found: &mut Found,
+        conflict: &dyn Fn(u32, [i32; 2]) -> Error,
+    ) -> Result<()> {
         if self.n_labels == 0 {
             return Ok(());
         }
@@ -150,8 +160,7 @@ impl Scattered {
             let (vertex, label) = (record >> 32, record as u32 as i32);
             match last {
                 Some((same, other)) if same == vertex && other != label => {
-                    let value = format!("{other} and {label} for vertex {vertex}");
-                    return Err(Error::invalid("labels", value, "one class a vertex"));
+                    return Err(conflict(vertex as u32, [other, label]));
                 }
                 Some((same, _)) if same == vertex => return Ok(()),
                 _ => {}

@@ -106,7 +106,7 @@ pub(crate) fn read(
     let parts: Vec<_> =
         graph.types.iter().zip(&labels).map(|(kind, place)| (&*kind.name, kind.n, place.as_ref())).collect();
     found.n_classes = known.map(|known| known.n_classes);
-    labels::write(folder, &parts, options, &mut found, &mut *progress)?;
+    labels::write(folder, &parts, options, &|_| "", &mut found, &mut *progress)?;
     graph.write_vertices(folder, options.feature_dtype, &mut found, &mut *progress)?;
     graph.read_edges(&starts, folder, sink, &mut found, &mut *progress)?;
     if !unused.is_empty() {

@@ -259,6 +259,12 @@ impl Vertices<'_> {
     }
 }
 
+/// The shape of an array for messages, as in ` of shape [5, 3]`; nothing for text.
+pub(crate) fn shape(path: &Path) -> String {
+    let stream = is_npy(path).then(|| ArrayStream::open(&Place::npy(path)).ok()).flatten();
+    stream.map_or_else(String::new, |stream| format!(" of shape {:?}", stream.header().shape))
+}
+
 /// How many splits a file has masks of, if it is an array of several columns.
 fn several_splits(path: &Path) -> Result<Option<usize>> {
     if !is_npy(path) {

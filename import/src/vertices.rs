@@ -16,6 +16,8 @@ pub(crate) struct Vertices<'a> {
     pub(crate) n: u64,
     /// If ids are not the vertices' numbers.
     pub(crate) ids: Option<&'a Ids>,
+    /// The least number of a vertex that has edges, where ids are numbers that a text gives.
+    pub(crate) least_id: Option<u32>,
     pub(crate) options: &'a ReadOptions,
     pub(crate) folder: &'a Path,
     pub(crate) scratch: &'a Path,
@@ -32,6 +34,7 @@ impl Vertices<'_> {
                 self.folder,
                 &[("", self.n, Some(&Place::npy(path)))],
                 self.options,
+                &|n| self.hint(n),
                 found,
                 progress,
             );
@@ -52,6 +55,14 @@ impl Vertices<'_> {
         match self.ids {
             Some(ids) => ids.get(id).is_some(),
             None => id.parse::<f64>().is_ok(),
+        }
+    }
+
+    /// What helps where a file has `n` rows, and there should be one for each vertex: a text that follows a message.
+    pub(crate) fn hint(&self, n: u64) -> &'static str {
+        match self.least_id {
+            Some(1..) if n < self.n => "; no edge has the id 0: if ids count from 1, --ids map",
+            _ => "",
         }
     }
 

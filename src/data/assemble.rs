@@ -76,7 +76,7 @@ struct Arrays<'a, S> {
 }
 
 /// What arrays are called in errors of [`Graph`], [`Features`] and [`Dataset`], and in files, if the names differ.
-const NAMES_IN_FILES: [(&str, &[&str]); 8] = [
+const NAMES_IN_FILES: [(&str, &[&str]); 11] = [
     ("edge sources", &["edges"]),
     ("edge destinations", &["edges"]),
     ("feature indices", &["feat_indices", "x_indices"]),
@@ -84,6 +84,9 @@ const NAMES_IN_FILES: [(&str, &[&str]); 8] = [
     ("feature values", &["feat_data", "x_data"]),
     ("features", &["feat", "x", "feat_indptr", "x_indptr"]),
     ("labels", &["labels", "y"]),
+    ("test_idx", &["test_idx", "test_masks", "test_mask"]),
+    ("train_idx", &["train_idx", "train_masks", "train_mask"]),
+    ("val_idx", &["val_idx", "val_masks", "val_mask"]),
     ("vertex_type", &["vertex_type", "node_type"]),
 ];
 

@@ -196,8 +196,16 @@ impl Dataset {
         if let Some(types) = &self.vertex_type {
             check_length("vertex_type", types.len(), n)?;
         }
-        check_split([&self.train_idx, &self.val_idx, &self.test_idx], n)?;
-        self.splits.iter().try_for_each(|s| check_split([&s.train, &s.val, &s.test], n))
+        // First, for the number of the split that is told.
+        for (k, split) in self.splits.iter().enumerate() {
+            check_split([&split.train, &split.val, &split.test], n).map_err(|error| match error {
+                Error::InvalidArgument { argument, value, expected } => {
+                    Error::invalid(argument, format!("{value} of split {k}"), expected)
+                }
+                error => error,
+            })?;
+        }
+        check_split([&self.train_idx, &self.val_idx, &self.test_idx], n)
     }
 
     /// Number of vertex types: one more than the largest; 0 in homogeneous graphs.

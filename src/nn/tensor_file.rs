@@ -3,7 +3,7 @@
 //! The metadata entry `checksum` is the CRC-32 of the whole file, where the checksum's own eight digits are taken for
 //! zeros. All matrices hold finite numbers only: neither are others written, nor are they read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
@@ -103,6 +104,32 @@ fn sync_folder_of(_: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Puts the texts of a file's header in the order of their names, so that the same content makes the same bytes.
+fn sort_metadata(bytes: &mut [u8]) -> serde_json::Result<()> {
+    /// The header but for its order: matrices have an order already.
+    #[derive(Deserialize, Serialize)]
+    struct Header {
+        #[serde(rename = "__metadata__")]
+        metadata: BTreeMap<String, String>,
+        #[serde(flatten)]
+        matrices: BTreeMap<String, Matrix>,
+    }
+    #[derive(Deserialize, Serialize)]
+    struct Matrix {
+        dtype: String,
+        shape: Vec<usize>,
+        data_offsets: [usize; 2],
+    }
+    let Some((length, rest)) = bytes.split_first_chunk_mut::<8>() else { return Ok(()) };
+    let Some(header) = rest.get_mut(..u64::from_le_bytes(*length) as usize) else { return Ok(()) };
+    let sorted = serde_json::to_vec(&serde_json::from_slice::<Header>(header)?)?;
+    // As long as before: nothing but the order differs. Spaces follow.
+    if let Some(place) = header.get_mut(..sorted.len()) {
+        place.copy_from_slice(&sorted);
+    }
+    Ok(())
+}
+
 /// Writes matrices under their names, which must differ, and texts in the file's metadata, as [`replace`] does.
 ///
 /// Errors: a number is not finite, the file cannot be written, or the device fails.
@@ -127,6 +154,7 @@ pub(crate) fn write<'a, D: Device>(
         .collect::<Result<Vec<_>>>()?;
     texts.insert(CHECKSUM.to_owned(), NO_CHECKSUM.to_owned());
     let mut bytes = safetensors::serialize(views, Some(texts)).map_err(|e| Error::format(path, e))?;
+    sort_metadata(&mut bytes).map_err(|e| Error::format(path, e))?;
     let place = place_of_checksum(&bytes).ok_or_else(|| Error::format(path, "no place for the checksum"))?;
     let digits = checksum(&bytes, &place);
     bytes[place].copy_from_slice(digits.as_bytes());
@@ -247,6 +275,27 @@ mod tests {
         let read = file.tensors().unwrap().get(&Cpu::<f32>::new(), "matrix", [1, 3]).unwrap();
         assert_eq!(read.to_vec(&Cpu::<f32>::new()).unwrap(), [1.0, -2.5, 3.0]);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_same_content_makes_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Cpu::<f32>::new();
+        let tensor = Tensor::from_slice(&device, 1, 3, &[1.0, 2.0, 3.0]).unwrap();
+        let save = |name: &str| {
+            // Each map has an order of its own.
+            let texts = (0..20).map(|i| (format!("text {i}"), format!("\"{i}\" \u{e9}\n"))).collect();
+            let path = folder.path().join(name);
+            write(&device, &path, [("b", &tensor), ("a", &tensor)].map(|(n, t)| (n.to_owned(), t)), texts)
+                .unwrap();
+            let file = TensorFile::read(&path).unwrap();
+            file.has_checksum().unwrap();
+            assert_eq!(file.text("text 7").unwrap(), "\"7\" \u{e9}\n");
+            file.tensors().unwrap().get(&device, "b", [1, 3]).unwrap();
+            fs::read(&path).unwrap()
+        };
+        let first = save("first");
+        (0..5).for_each(|_| assert!(save("again") == first));
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub struct Outcome {
     pub best_val_auc: Option<f64>,
     /// The best epoch (without validation vertices: the last).
     pub best_epoch: u64,
+    /// Whether the run ended before its last epoch, as patience ran out.
+    pub stopped_early: bool,
     /// Wall-clock seconds of the run.
     pub seconds: f64,
 }

@@ -276,6 +276,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 self.config.mention_unused_weights(self.dataset(), self.model.needs());
             }
         }
+        let mut stopped_early = false;
         while self.epoch < self.config.epochs {
             let report = self.run_epoch(observer)?;
             observer.epoch_done(self, &report)?;
@@ -284,6 +285,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             }
             let validated = self.epoch.is_multiple_of(self.config.eval_every);
             if validated && self.config.patience.is_some_and(|patience| self.stall.epochs() >= patience) {
+                stopped_early = self.epoch < self.config.epochs;
                 break;
             }
         }
@@ -297,6 +299,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             best_val_acc: best.accuracy,
             best_val_auc: best.measured_auc(),
             best_epoch,
+            stopped_early,
             seconds: start.elapsed().as_secs_f64(),
         })
     }

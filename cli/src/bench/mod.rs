@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use super::device::on_device;
 use super::table::Table;
@@ -141,8 +142,19 @@ struct Bench<'a, D: Device<Scalar = f32>> {
     bar: ProgressBar,
 }
 
+/// A benchmark of `--list`.
+#[derive(Serialize)]
+struct Listed {
+    work: &'static str,
+    measures: &'static str,
+}
+
 pub(super) fn run(global: &Global, args: &BenchArgs) -> Result<ExitCode> {
     if args.list {
+        if global.json {
+            WORKS.iter().try_for_each(|&(work, measures)| output::json(&Listed { work, measures }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let mut table = Table::new(2, ["work", "what it measures"]);
         WORKS.iter().for_each(|(work, what)| table.row([*work, *what]));
         table.print()?;

@@ -34,7 +34,7 @@ pub(super) enum Size {
     /// 2^17 vertices, 2.2 million edges
     #[value(name = "S")]
     S,
-    /// 2^20 vertices, 31 million edges
+    /// 2^20 vertices, 32.3 million edges
     #[value(name = "M")]
     M,
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Bar, Common, json_lines};
+use super::{Bar, Common, check_distinct, json_lines};
 use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
@@ -75,6 +75,10 @@ const MAX_EPOCHS: u64 = 1_000_000;
 const MAX_SEEDS: u64 = 1000;
 
 pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
+    let samplers: Vec<String> = args.samplers.iter().map(|name| study::method_name(&name.method())).collect();
+    check_distinct("--samplers", &samplers)?;
+    check_distinct("--kappas", &args.kappas)?;
+    check_distinct("--cache-rows", &args.cache_rows)?;
     let dataset = args.common.load()?;
     let n_seeds = study::seed_pool(&dataset)?.len();
     let part = |of: usize| (dataset.n_vertices() / of).max(1);

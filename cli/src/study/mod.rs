@@ -6,6 +6,7 @@ mod kappa;
 mod modes;
 mod work;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -80,6 +81,14 @@ pub(super) fn run(global: &Global, args: &StudyArgs, given: &Given) -> Result<Ex
         Study::Inference(args) => inference::run(global, args, given),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `Ok` if no value of a list is there twice: its rows would be counted, and drawn, twice.
+fn check_distinct<T: PartialEq + Display>(option: &'static str, values: &[T]) -> Result<()> {
+    let again = values.iter().enumerate().find(|&(i, value)| values[..i].contains(value));
+    again.map_or(Ok(()), |(_, value)| {
+        Err(Error::invalid(option, format!("a list with {value} twice"), "each value once"))
+    })
 }
 
 /// Prints one JSON object per row.

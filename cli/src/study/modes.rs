@@ -4,7 +4,7 @@ use clap::Args;
 use cohop::graph::MAX_PES;
 use cohop::nn::MAX_WIDTH;
 
-use super::{Bar, Common, json_lines};
+use super::{Bar, Common, check_distinct, json_lines};
 use crate::Global;
 use crate::number;
 use crate::plot::{Plot, Scale, Series};
@@ -32,7 +32,7 @@ pub(super) struct Sampling {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = number::at_least_one())]
     batches: usize,
     /// How vertices are assigned to owners in cooperative mode: random, contiguous, hash or metis
-    #[arg(long, default_value = "random", value_name = "METHOD")]
+    #[arg(long, default_value = "random", value_name = "METHOD", value_parser = number::partition)]
     partition: PartitionMethod,
     /// Columns of the features [default: those of the data set; without features 128]
     #[arg(long, value_name = "N")]
@@ -108,6 +108,7 @@ pub(super) struct ModesArgs {
 }
 
 pub(super) fn run(global: &Global, args: &ModesArgs) -> Result<()> {
+    check_distinct("--pes", &args.pes)?;
     let dataset = args.common.load()?;
     let pool = seed_pool(&dataset)?;
     let config = args.sampling.config(&dataset, &pool, args.pes.clone(), global.seed)?;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Bar, Common, json_lines};
+use super::{Bar, Common, check_distinct, json_lines};
 use crate::Global;
 use crate::number;
 use crate::plot::{Plot, Scale, Series};
@@ -36,6 +36,7 @@ pub(super) struct WorkArgs {
 }
 
 pub(super) fn run(global: &Global, args: &WorkArgs) -> Result<()> {
+    check_distinct("--batch-sizes", &args.batch_sizes)?;
     let dataset = args.common.load()?;
     let pool = seed_pool(&dataset)?;
     let powers = || (0..=16).map(|exponent| 1usize << exponent).filter(|&size| size <= pool.len());

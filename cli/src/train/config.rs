@@ -2,12 +2,16 @@
 
 use super::names::{DecayScope, EvalName, MetricName, ModelName, OnDeviceName, OptimizerName, SamplerName};
 use super::options::TrainArgs;
+use clap::ValueEnum;
+
 use cohop::batch::DataOnDevice;
+use cohop::coop::FirstLayer;
 use cohop::data::{Dataset, Features};
 use cohop::device::Method;
 use cohop::nn::{Decomposition, ModelConfig, ModelKind, OptimizerConfig};
 use cohop::sample::{Fanouts, SamplerConfig};
 use cohop::train::{CacheConfig, EvalMode, Metric, TrainConfig};
+use cohop::{Error, Result};
 
 impl TrainArgs {
     /// The sampler with its parameters.
@@ -42,6 +46,32 @@ impl TrainArgs {
             edge_ids: false,
             edge_weights: false,
         }
+    }
+
+    /// `Ok` if the model can be trained on the data set as the options have it.
+    pub fn check_data(&self, dataset: &Dataset) -> Result<()> {
+        let name = self.model.model;
+        if matches!(name, ModelName::Rgcn | ModelName::Rgat) && dataset.graph.n_relations() == 0 {
+            let name = name.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+            let expected = format!("one without relations, or a graph with edge types: {}", self.data.name);
+            return Err(Error::invalid("--model", name, format!("{expected} has none")));
+        }
+        if self.parallel.first_layer != FirstLayer::P3 {
+            return Ok(());
+        }
+        let ModelConfig { kind, input_dropout, embedding, .. } = self.config(0, dataset).model;
+        // The others cannot be shared by columns in any case.
+        let linear = [ModelKind::Sage, ModelKind::Gcn, ModelKind::GcnMean, ModelKind::Gin, ModelKind::Rgcn];
+        for (what, given, option) in [
+            ("dropout of the input", input_dropout > 0.0, "--input-dropout 0"),
+            ("an embedding of the input", embedding > 0, "--embedding 0"),
+        ] {
+            if given && linear.contains(&kind) {
+                let expected = format!("whole, or {option}: p3 shares the features as they are");
+                return Err(Error::invalid("--first-layer", format!("p3 with {what}"), expected));
+            }
+        }
+        Ok(())
     }
 
     /// All settings; defaults depend on the model and on the data set.

@@ -19,7 +19,7 @@ use super::device::on_device;
 use super::given::{self, Given};
 use super::progress::Progress;
 use super::signals::Signals;
-use super::{Global, output};
+use super::{Global, output, settings};
 use cohop::comm::{Communicator, threads};
 use cohop::coop::Mode;
 use cohop::data::{Dataset, SbmData};
@@ -87,7 +87,9 @@ impl<'a> Run<'a> {
         let dataset = match &resumed {
             None => {
                 parallel = self::parallel(args)?;
-                args.data.load()?
+                let dataset = args.data.load()?;
+                args.check_data(&dataset)?;
+                dataset
             }
             Some(info) => {
                 given.check_resumed(info)?;
@@ -113,13 +115,26 @@ impl<'a> Run<'a> {
         Ok(Run { global, args, resumed, parallel, pes, dataset, notes, signals, _lock: lock })
     }
 
+    /// An error about what there is to learn from, with the data set that lacks it.
+    fn with_data(&self, error: Error) -> Error {
+        match &error {
+            Error::InvalidArgument { argument, .. }
+                if argument.starts_with("labels of") || ["n_classes", "train_idx"].contains(argument) =>
+            {
+                let name = self.notes.get(given::DATA).unwrap_or(&self.args.data.name);
+                Error::format(name, settings::as_options(error, &Given::default()))
+            }
+            _ => error,
+        }
+    }
+
     /// Reports how the run ended.
     fn end(&self, outcome: Result<Option<Fitted>>) -> Result<ExitCode> {
         let epochs = match outcome {
             Ok(Some(outcome)) => return report(self, &outcome),
             Ok(None) => return Ok(ExitCode::SUCCESS),
             Err(Error::Interrupted { epochs }) => epochs,
-            Err(error) => return Err(error),
+            Err(error) => return Err(self.with_data(error)),
         };
         match &self.args.output.checkpoint {
             Some(folder) => output::message(format_args!(
@@ -191,8 +206,7 @@ fn run_nccl(global: &Global, args: &TrainArgs, given: &Given) -> Result<ExitCode
 
 #[cfg(not(all(feature = "cuda", not(feature = "emulate"))))]
 fn run_nccl(_: &Global, _: &TrainArgs, _: &Given) -> Result<ExitCode> {
-    let remedy = "build with the feature `cuda`".to_owned();
-    Err(Error::Unavailable { what: "--comm nccl".to_owned(), remedy })
+    Err(Error::invalid("--comm", "nccl", "threads: this program was built without the feature `cuda`"))
 }
 
 /// Trains as one of several processing elements: its rank and outcome.
@@ -228,8 +242,8 @@ fn check_mpi(args: &TrainArgs) -> Result<()> {
         return Ok(());
     }
     if cfg!(not(feature = "mpi")) {
-        let remedy = "build with the feature `mpi`".to_owned();
-        return Err(Error::Unavailable { what: "--comm mpi".to_owned(), remedy });
+        let expected = "threads: this program was built without the feature `mpi`";
+        return Err(Error::invalid("--comm", "mpi", expected));
     }
     if args.parallel.pes.is_some() {
         return Err(Error::invalid("--pes", "given", "mpirun's -np with --comm mpi"));
@@ -332,7 +346,16 @@ fn fit<D: Device<Scalar = f32>>(mut trainer: Trainer<D>, run: &Run<'_>, tells: b
     if matches!(outcome, Ok(_) | Err(Error::Interrupted { .. })) {
         progress.plot()?;
     }
-    Ok(Fitted::new(&trainer, outcome?))
+    let outcome = outcome?;
+    if let (Some(patience), true, false) =
+        (trainer.config().patience, outcome.stopped_early, run.global.quiet)
+    {
+        output::message(format_args!(
+            "cohop: stopped after epoch {}: no better validation in {patience} validated epochs",
+            trainer.epochs_done()
+        ));
+    }
+    Ok(Fitted::new(&trainer, outcome))
 }
 
 /// Tells of a resumed run that there is no epoch to do.

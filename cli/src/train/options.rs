@@ -250,7 +250,7 @@ pub(crate) struct ParallelArgs {
     #[arg(long, value_name = "SECONDS")]
     pub comm_timeout: Option<u64>,
     /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
-    #[arg(long, default_value = "random", value_name = "METHOD")]
+    #[arg(long, default_value = "random", value_name = "METHOD", value_parser = number::partition)]
     pub partition: PartitionMethod,
     /// How processing elements share the first layer: each gets whole feature rows (whole), or each has some columns of
     /// all vertices' features and computes their part of the layer for all (p3, after P³, OSDI 2021)

@@ -38,6 +38,14 @@ fn every_work_has_well_formed_rows() {
 }
 
 #[test]
+fn works_are_listed_as_json_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = json_lines(&cohop(folder.path(), "bench --list --json"));
+    assert!(lines.len() > 20 && lines.iter().all(|line| line["measures"].is_string()), "{lines:?}");
+    assert!(lines.iter().any(|line| line["work"] == "spmm_sum_fwd"), "{lines:?}");
+}
+
+#[test]
 fn works_are_chosen_by_parts_of_their_names() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &str| cohop(folder.path(), &format!("bench --size XS --runs 1 {arguments}"));

@@ -113,7 +113,26 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     let run = |arguments: &str| cohop(folder.path(), arguments);
     fails(&run("train --data nowhere"), 1, "built-in data set");
     fails(&run("train --data no/such/file.npz"), 1, "no/such/file.npz");
-    fails(&run("train --device cuda:99"), 1, "no CUDA device");
+    if cfg!(any(feature = "cuda", feature = "emulate")) {
+        fails(&run("train --device cuda:99"), 1, "no CUDA device");
+    } else {
+        fails(
+            &run("train --device cuda:99"),
+            2,
+            "--device is cuda: expected cpu: this program was built without",
+        );
+    }
+    for (is_built, usage) in [
+        (cfg!(feature = "mpi"), "--mode cooperative --comm mpi"),
+        (cfg!(feature = "cuda"), "--mode cooperative --comm nccl"),
+        (cfg!(feature = "metis"), "--mode cooperative --partition metis"),
+    ] {
+        if !is_built {
+            let output = run(&format!("train {usage}"));
+            fails(&output, 2, "built without the feature");
+            fails(&output, 2, usage.split(' ').rev().nth(1).unwrap());
+        }
+    }
     fails(&run("train --on-device --mode cooperative"), 2, "--on-device");
     fails(&run("train --first-layer p3"), 2, "--first-layer");
     fails(&run("train --mode cooperative --first-layer p3 --model gat"), 2, "--first-layer");
@@ -170,6 +189,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
         "--partition hash --mode independent",
         "--log nowhere/log.csv",
         "--plot curves.gif",
+        "--plot nowhere/curves.svg",
     ] {
         let option = usage.split(' ').next().unwrap();
         fails(&run(&format!("train {usage}")), 2, option);
@@ -200,7 +220,31 @@ fn messages_name_what_people_can_change() {
         ("train --class-weights 1,2", "--class-weights is 1,2: expected one for each of the 8 classes"),
         ("train --metric auc", "--metric is auc with a data set of 8 classes: expected two classes"),
         ("train --split 1", "--split is 1: expected no choice: sbm has a single split"),
-        ("train --model rgcn", "number of relations is 0: expected at least 1: a graph with edge types"),
+        (
+            "train --model rgcn",
+            "--model is rgcn: expected one without relations, or a graph with edge types: sbm",
+        ),
+        (
+            "train --mode cooperative --first-layer p3 --model gcn",
+            "--first-layer is p3 with dropout of the input: expected whole, or --input-dropout 0",
+        ),
+        (
+            "train --mode cooperative --first-layer p3 --embedding 8",
+            "--first-layer is p3 with an embedding of the input: expected whole, or --embedding 0",
+        ),
+        ("study kappa --kappas 1,4,4", "--kappas is a list with 4 twice: expected each value once"),
+        ("study kappa --samplers walk,walk", "--samplers is a list with "),
+        ("study kappa --cache-rows 10,10", "--cache-rows is a list with 10 twice"),
+        ("study modes --pes 2,2", "--pes is a list with 2 twice"),
+        ("study work --batch-sizes 8,8", "--batch-sizes is a list with 8 twice"),
+        (
+            "study kappa --plot nowhere/plot.svg",
+            "--plot is nowhere/plot.svg: expected a file that can be written",
+        ),
+        (
+            "infer --checkpoint c --out nowhere/p.npy",
+            "--out is nowhere/p.npy: expected a file that can be written",
+        ),
         ("study kappa --batch-size 1000000", "--batch-size is 1000000: expected 1 to the "),
         (
             "study kappa --samplers walk --kappas 4 --dependence rotate",

@@ -58,6 +58,13 @@ fn a_matrix_must_say_what_its_rows_are() {
     assert!(report["edge_weights"].is_null());
     fails(&run("import edges m.mtx --rows sources --out x"), 2, "--rows");
     fails(&run("import mtx m.mtx --columns source --out x"), 2, "--columns");
+    fails(&run("import mtx m.mtx --columns source,destination --rows sources --out x"), 2, "--columns");
+    fails(&run("import mtx m.mtx --ids numbers --rows sources --out x"), 2, "--ids");
+    for option in ["--label-column 0", "--feature-dtype f16"] {
+        let output = run(&format!("import mtx m.mtx --rows sources --out x {option}"));
+        let option = option.split(' ').next().unwrap();
+        fails(&output, 2, &format!("{option} is given: expected none without"));
+    }
     fails(&run("import mtx m.mtx m.mtx --rows sources --out x"), 1, "several only of edges");
     fails(&run("import edges nothing.txt --out x"), 1, "nothing.txt");
     fails(&run("import edges m.mtx --out x --split .9,.9,.9"), 2, "--split");

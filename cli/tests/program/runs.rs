@@ -90,9 +90,9 @@ fn predictions_go_with_the_data_of_the_run_or_with_what_is_asked_for() {
     fails(&run("infer --checkpoint run --eval sampled --fanouts 5 --out no.npy"), 2, "fanouts");
     assert!(!at("no.npy").exists());
     // What cannot be written is known before anything is read.
-    fails(&run("infer --checkpoint nothing --out no/such/folder.npy"), 1, "no/such");
-    fails(&run("infer --checkpoint nothing --out ring"), 1, "ring");
-    fails(&run("study work --data nothing --plot no/such/plot.svg"), 1, "no/such");
+    fails(&run("infer --checkpoint nothing --out no/such/folder.npy"), 2, "no/such");
+    fails(&run("infer --checkpoint nothing --out ring"), 2, "ring");
+    fails(&run("study work --data nothing --plot no/such/plot.svg"), 2, "no/such");
 }
 
 /// The advice is one that helps.
@@ -132,7 +132,9 @@ fn another_data_set_is_refused_with_what_differs_and_what_would_do() {
     ] {
         fails(&output, 1, differs);
         fails(&output, 1, advice);
+        fails(&output, 1, "cohop: --data is ");
     }
+    fails(&infer("./more"), 1, "--data is ./more, which has ");
     json_lines(&run("infer --checkpoint run --out out.npy --data more --other-data --json"));
     let columns =
         "number of feature columns is 5: expected 2 in the data set, as the checkpoint's model has it";
@@ -223,6 +225,39 @@ fn the_metric_that_chooses_the_epoch_is_shown() {
     let plot = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(plot("auc.svg").contains("validation ROC AUC") && plot("auc.svg").contains("accuracy, ROC AUC"));
     assert!(plot("three.svg").contains("validation accuracy") && !plot("three.svg").contains("ROC AUC"));
+}
+
+#[test]
+fn data_without_labels_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(&folder.path().join("bare"), 2, 0, false);
+    let train = "train --data bare --epochs 1";
+    fails(&cohop(folder.path(), train), 1, "bare: number of classes is 0: expected at least 1");
+    // None of those of training.
+    ids(
+        &folder.path().join("bare/labels.npy"),
+        &(0..60).map(|v| if v < 2 { -1 } else { v % 2 }).collect::<Vec<_>>(),
+    );
+    fails(&cohop(folder.path(), train), 1, "bare: list of training vertices ");
+    ids(&folder.path().join("bare/train_idx.npy"), &[0, 1]);
+    fails(&cohop(folder.path(), train), 1, "bare: labels of the training vertices is -1 everywhere");
+}
+
+#[test]
+fn a_run_that_patience_ends_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    json_lines(&cohop(folder.path(), "generate --out random --scale 7 --dim 4 --classes 3 --json"));
+    let train = "train --data random --lr 3 --hidden 8 --epochs 100 --patience 2 --json";
+    let output = cohop(folder.path(), train);
+    let lines = json_lines(&output);
+    let n = lines.len() - 1;
+    assert!(n < 100 && lines[n]["stopped_early"] == true, "{lines:?}");
+    let said = format!("cohop: stopped after epoch {n}: no better validation in 2 validated epochs");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(&said), "{output:?}");
+    let output = cohop(folder.path(), &format!("{train} --quiet"));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("stopped"), "{output:?}");
+    let lines = json_lines(&cohop(folder.path(), "train --data random --epochs 1 --json"));
+    assert_eq!(lines[1]["stopped_early"], false);
 }
 
 #[test]

@@ -119,6 +119,6 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     fails(&run("study work --device cuda"), 2, "studies count on the host");
     fails(&run("study"), 2, "Usage");
     if cfg!(not(feature = "metis")) {
-        fails(&run("study modes --data small --partition metis"), 1, "feature `metis`");
+        fails(&run("study modes --data small --partition metis"), 2, "feature `metis`");
     }
 }

@@ -422,7 +422,7 @@ fn files_that_do_not_fit() {
     one_type().i8("set/train-labels.npy", &[1, 1, 1]).refused(&["train-labels.npy", "no more seeds"]);
     let twice = one_type();
     twice.i8("set/val-seeds.npy", &[4, 2]).i8("set/val-labels.npy", &[1, 1]);
-    twice.refused(&["labels", "for vertex 4"]);
+    twice.refused(&["metadata.yaml", "vertex 4 has the classes 1 and 3"]);
     let folder = one_type();
     folder
         .npy("data/node-feat.npy", npy("<f4", true, &[5, 2], &[0f32; 10]))

@@ -132,14 +132,17 @@ fn classes_are_one_a_line_or_chosen_of_several_columns() {
 fn labels_that_cannot_be_are_refused_with_the_line() {
     let mut case = Case::new("0 1\n1 2\n");
     for (labels, texts) in [
-        ("0,art\n1,5\n", ["line 2", "\"5\"", "one kind"]),
-        ("0,5\n1,art\n", ["line 2", "\"art\"", "one kind"]),
-        ("id,class\n0,art\n1,5\n", ["line 3", "\"5\"", "one kind"]),
+        ("0,art\n1,5\n", ["line 2: label \"5\" is a number", "line 1, \"art\", is a name", "all names"]),
+        ("0,5\n1,art\n", ["line 2: label \"art\" is a name", "before it are numbers", "all names"]),
+        (
+            "id,class\n0,art\n1,5\n",
+            ["line 3: label \"5\" is a number", "line 2, \"art\", is a name", "all names"],
+        ),
         ("0,1\n7,1\n", ["line 2", "\"7\"", "of 3"]),
         ("7,art\n0,art\n", ["line 1", "\"7\"", "of 3"]),
         ("0,1\n1\n", ["line 2", "has 1 values", "first line has 2"]),
         ("0,1.5\n", ["line 1", "1.5", "class"]),
-        ("0,a\n0,b\n", ["labels", "0 and 1", "vertex 0"]),
+        ("1,a\n0,a\n0,b\n", ["labels.csv: line 3", "\"0\" has the class \"b\"", "\"a\" in line 2"]),
     ] {
         case.label(labels);
         case.refused(&texts);
@@ -197,6 +200,54 @@ fn ids_that_count_from_one_are_told_of() {
     assert_eq!(told(&Case::new("% sym\n1 2\n3 2\n")), (4, true));
     assert_eq!(told(&Case::mapped("% sym\n1 2\n3 2\n")), (3, false));
     assert_eq!(told(&Case::new("2 1\n1 0\n")), (3, false));
+    let mut case = Case::new("1 2\n3 2\n");
+    case.label("0\n1\n0\n");
+    case.refused(&["3 labels", "4 vertices", "if ids count from 1, --ids map"]);
+    case.options.labels = Some(case.array("y.npy", &npy("<i8", false, &[3], &[0i64, 1, 0])));
+    case.refused(&["3 labels", "4 vertices", "if ids count from 1, --ids map"]);
+}
+
+#[test]
+fn what_the_first_line_is_taken_for_is_told() {
+    let told = |case: &Case| {
+        let notes = case.import().unwrap().0.notes;
+        notes.into_iter().find(|note| note.contains("first line")).unwrap_or_default()
+    };
+    let note = told(&Case::new("from,to\n0,1\n"));
+    assert!(note.contains("taken for names of columns: \"from\", \"to\" (--header false"), "{note}");
+    let note = told(&Case::mapped("source,target\n0,1\n"));
+    assert!(note.contains("taken for names of columns: \"source\""), "{note}");
+    let note = told(&Case::mapped("paper,cites\n7,9\n"));
+    assert!(note.contains("taken for an edge: \"paper\", \"cites\" (--header true"), "{note}");
+    for lines in ["ann,bob\nbob,eve\n", "7,9\n9,8\n", "ann,bob\n"] {
+        assert_eq!(told(&Case::mapped(lines)), "");
+    }
+    let mut case = Case::mapped("paper,cites\n7,9\n");
+    case.options.read.text.header = Some(true);
+    assert_eq!(told(&case), "");
+}
+
+#[test]
+fn rows_of_features_without_numbers_as_ids_are_told_what_helps() {
+    let mut case = Case::new("0 1\n");
+    case.options.features_by_id = true;
+    for (lines, line) in [("a,1,2\n1,3,4\n", "line 1"), ("id,x,y\n0,1,2\nb,3,4\n", "line 3")] {
+        text(&case.at("x.csv"), lines);
+        case.options.features = Some(case.at("x.csv"));
+        case.refused(&["x.csv", line, "expected a number, or --ids map"]);
+    }
+}
+
+#[test]
+fn labels_in_the_order_of_ids_are_told_of() {
+    let told = |mut case: Case, labels: &str| {
+        case.label(labels);
+        let notes = case.import().unwrap().0.notes;
+        notes.iter().any(|note| note.contains("labels.csv are taken in the order of ids.txt"))
+    };
+    assert!(told(Case::mapped("a b\nb c\n"), "0\n1\n0\n"));
+    assert!(!told(Case::mapped("a b\nb c\n"), "a 0\nb 1\nc 0\n"));
+    assert!(!told(Case::new("0 1\n1 2\n"), "0\n1\n0\n"));
 }
 
 #[test]
@@ -241,6 +292,13 @@ fn masks_of_several_splits_are_kept() {
     assert_eq!(trained, [&[3][..], &[1], &[0]]);
     assert_eq!((&set.splits[2].val[..], &set.splits[2].test[..]), (&[1][..], &[2][..]));
 
+    // Vertex 3 is in the last split's validation and test parts; then a mask of one split, the same in all.
+    let overlapping = [0i64, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
+    case.array("val.npy", &npy("<i8", false, &[5, 3], &overlapping));
+    let named = ["test.npy: test_idx is 3 at", "already in val_idx[1] of split 2", "val_idx is of "];
+    case.refused(&[&named[..], &["val.npy of shape [5, 3]", "test.npy of shape [1]"]].concat());
+    case.array("test.npy", &npy("|b1", false, &[5], &[0u8, 0, 0, 1, 0]));
+    case.refused(&[&named[..], &["val.npy of shape [5, 3]", "test.npy of shape [5]"]].concat());
     case.array("val.npy", &npy("|b1", false, &[5, 2], &[0u8; 10]));
     case.refused(&["val.npy", "masks of 2 splits", "train.npy of 3"]);
     case.array("val.npy", &npy("|b1", false, &[4, 3], &[0u8; 12]));

@@ -39,7 +39,7 @@ fn parts_that_do_not_fit_are_named() {
     let twice = Split { train: vec![1], val: vec![], test: vec![1] };
     assert_eq!(
         broken(&|d| d.splits = vec![Split::default(), twice.clone()]),
-        format!("test_idx is 1 at position 0, already in train_idx[0]: {once}")
+        format!("test_idx is 1 at position 0, already in train_idx[0] of split 1: {once}")
     );
 }
 
