@@ -5,12 +5,13 @@
 //!
 //! ```text
 //! sampling   Σ_l (16 |S^l| + 4 |E^l|) / β                    + Σ_l 4 r_l / α
-//! features   ρ d |S^L| / β                                   + 4 w_0 r_(L-1) / α
+//! features   ρ d n / β                                       + 4 w_0 r_(L-1) / α
 //! layer l    3 · 4 (w_in (|S~^(l+1)| + |E^l| + |S^l|) + w_out |S^l|) / γ   + 2 · 4 w_in r_l / α
 //! ```
 //!
 //! `r_l` is the number of a layer's sources `S~^(l+1)` that other PEs own: 0 in independent mode, where `S~` is `S`.
-//! `d` is the number of bytes of a feature row in storage, ρ the miss rate of the cache, and `w` are numbers of
+//! `n` is the number of rows that caches counted with [`ModesConfig::cache_rows`] miss, all of `S^L` without; ρ is the
+//! miss rate of a cache that was not counted. `d` is the number of bytes of a feature row in storage, and `w` are numbers of
 //! columns. Sampling reads two offsets per vertex and one id per edge; a layer reads each source row, reads one row per
 //! edge, writes the aggregate, and writes its output; the backward pass does twice that. The first layer's input is
 //! exchanged with the features and has no gradient. Stages run one after the other; the model ignores arithmetic,
@@ -189,7 +190,7 @@ fn stages(row: &ModeRow, crossing: &[Spread], n_pes: usize, miss_rate: f64, conf
     const ID: f64 = size_of::<u32>() as f64;
     const OFFSETS: f64 = 2.0 * size_of::<u64>() as f64;
     let mut stages = Stages {
-        feature: miss_rate * config.row_bytes as f64 * row.inputs.largest / storage,
+        feature: miss_rate * config.row_bytes as f64 * row.loaded.largest / storage,
         feature_exchange: SCALAR * columns(0) * largest(crossing, n_layers - 1) / interconnect,
         ..Stages::default()
     };

@@ -8,11 +8,13 @@ use super::seeds::{check_not_empty, for_full_batches};
 use super::work::counts;
 use super::{Listener, Spread};
 use crate::batch::{independent_sampler, seeds_of};
+use crate::cache::{Directory, Policy};
 use crate::comm::{Stage, threads};
 use crate::coop::{CooperativeBatch, CooperativeSampler};
 use crate::device::{Cpu, Method, Sample};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Partition, PartitionMethod, Shard};
+use crate::rng::Kappa;
 use crate::sample::{Fanouts, Sampler, SamplerConfig};
 
 /// What to count.
@@ -28,6 +30,11 @@ pub struct ModesConfig {
     pub batch_size: usize,
     /// Number of batches to average over.
     pub batches: usize,
+    /// Number of consecutive batches that depend on each other.
+    pub kappa: Kappa,
+    /// Feature rows that each PE's cache (LRU) holds; `None`: no cache. With one, as many batches as are counted go
+    /// before them and fill it. Cooperating PEs load and cache only rows that they own.
+    pub cache_rows: Option<usize>,
     /// How vertices are assigned to owners in cooperative mode.
     pub partition: PartitionMethod,
     /// `[n_layers + 1]`: columns of the features, of each layer's output, and of the classes, in model order.
@@ -45,6 +52,8 @@ impl Default for ModesConfig {
             pes: vec![1, 2, 4, 8, 16],
             batch_size: 1024,
             batches: 5,
+            kappa: Kappa::INDEPENDENT,
+            cache_rows: None,
             partition: PartitionMethod::Random,
             widths: vec![128, 256, 256, 16],
             seed: 0,
@@ -63,8 +72,10 @@ pub struct ModeRow {
     pub edges: Vec<Spread>,
     /// `[n_layers]`: sources that other PEs own, whose ids are sent to the owners and whose rows come back.
     pub received: Vec<Spread>,
-    /// Feature rows loaded: `|S^L|`.
+    /// Feature rows needed: `|S^L|`.
     pub inputs: Spread,
+    /// Feature rows loaded: those needed that the cache does not hold; without a cache, all.
+    pub loaded: Spread,
     /// Ids of sources sent to their owners.
     pub exchanged_ids: Spread,
     /// Rows received: features, activations, and the gradients of activations.
@@ -96,8 +107,11 @@ pub struct ModesRow {
     pub vertices_ratio: f64,
     /// Edges: independent divided by cooperative.
     pub edges_ratio: f64,
-    /// Feature rows loaded: independent divided by cooperative.
+    /// Feature rows needed: independent divided by cooperative.
     pub inputs_ratio: f64,
+    /// Feature rows loaded: independent divided by cooperative. `None` if cooperating PEs find all in their caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loaded_ratio: Option<f64>,
 }
 
 /// One PE's counts for one batch. Lists go from the seeds outward.
@@ -107,11 +121,12 @@ struct Counts {
     sources: Vec<u64>,
     edges: Vec<u64>,
     received: Vec<u64>,
+    loaded: u64,
     sample_bytes: u64,
 }
 
 impl Counts {
-    fn cooperative(batch: &CooperativeBatch<f32>, rank: usize, sample_bytes: u64) -> Self {
+    fn cooperative(batch: &CooperativeBatch<f32>, rank: usize, loaded: u64, sample_bytes: u64) -> Self {
         let outward = || batch.plans.iter().rev();
         let seeds = std::iter::once(batch.seeds.len() as u64);
         Counts {
@@ -119,6 +134,7 @@ impl Counts {
             sources: outward().map(|plan| plan.n_needed() as u64).collect(),
             edges: batch.blocks.iter().rev().map(|block| block.n_edge() as u64).collect(),
             received: outward().map(|plan| plan.n_received(rank) as u64).collect(),
+            loaded,
             sample_bytes,
         }
     }
@@ -130,7 +146,7 @@ impl Counts {
 /// Checks that cooperating PEs together hold exactly what one PE alone would hold ([`Error::Disagreement`]).
 ///
 /// Errors: `pes` is empty, `widths` do not fit the fanouts, the batch size is 0 or above `pool.len()`, `batches` is 0,
-/// and those of partitions and samplers.
+/// and those of partitions, samplers and caches ([`Directory::new`]).
 pub fn modes(
     graph: &Arc<Graph>,
     pool: &[u32],
@@ -143,20 +159,25 @@ pub fn modes(
         let expected = format!("{}: features, and one for each layer", n_layers + 1);
         return Err(Error::invalid("number of widths", config.widths.len(), expected));
     }
-    let mut batches: Vec<(u64, Vec<u32>)> = Vec::with_capacity(config.batches);
-    for_full_batches(pool, config.batch_size, config.batches, config.seed, |number, seeds| {
+    let n_before = if config.cache_rows.is_some() { config.batches } else { 0 };
+    let n_batches = n_before.checked_add(config.batches);
+    let n_batches = n_batches.ok_or_else(|| Error::invalid("batches", config.batches, "fewer"))?;
+    let mut batches: Vec<(u64, Vec<u32>)> = Vec::new();
+    for_full_batches(pool, config.batch_size, n_batches, config.seed, |number, seeds| {
         batches.push((number, seeds.to_vec()));
         Ok(())
     })?;
     let sampler = SamplerConfig {
         method: config.sampler,
         fanouts: config.fanouts.clone(),
+        kappa: config.kappa,
         seed: config.seed,
         ..SamplerConfig::default()
     };
+    let all = Study { graph, batches: &batches, n_before, sampler: &sampler, cache_rows: config.cache_rows };
     let total = 2 * config.pes.len() + 1;
     listener.step(0, total, "one PE alone");
-    let alone = independent(graph, &batches, &sampler, 1)?;
+    let alone = all.independent(1)?;
     let mut rows = Vec::with_capacity(config.pes.len());
     for (i, &n_pes) in config.pes.iter().enumerate() {
         listener.step(2 * i + 1, total, &format!("{n_pes} PEs, independent"));
@@ -164,10 +185,10 @@ pub fn modes(
         let partition = Partition::of_graph(config.partition, graph, n_pes, config.seed)?;
         let apart = match n_pes {
             1 => alone.clone(),
-            _ => independent(graph, &batches, &sampler, n_pes)?,
+            _ => all.independent(n_pes)?,
         };
         listener.step(2 * i + 2, total, &format!("{n_pes} PEs, cooperative"));
-        let together = cooperative(graph, &batches, &sampler, partition)?;
+        let together = all.cooperative(partition)?;
         check_totals(&together, &alone)?;
         rows.push(modes_row(n_pes, config, &apart, &together));
     }
@@ -178,49 +199,83 @@ pub fn modes(
 /// Counts by batch, then by PE.
 type BatchCounts = Vec<Vec<Counts>>;
 
-fn independent(
-    graph: &Arc<Graph>,
-    batches: &[(u64, Vec<u32>)],
-    sampler: &SamplerConfig,
-    n_pes: usize,
-) -> Result<BatchCounts> {
-    let cpu = Cpu::<f32>::new();
-    let loaded = cpu.load_graph(graph)?;
-    let one = |(number, seeds): &(u64, Vec<u32>)| {
-        let share = |rank| {
-            // One PE alone samples what cooperating PEs sample.
-            let config = if n_pes == 1 { sampler.clone() } else { independent_sampler(sampler, rank) };
-            let seeds = &seeds[seeds_of(seeds.len(), rank, n_pes)];
-            let (vertices, edges) = counts(&Sampler::new(config)?.sample(&cpu, &loaded, seeds, *number)?);
-            let sources = vertices[1..].to_vec();
-            Ok(Counts { received: vec![0; edges.len()], sources, vertices, edges, sample_bytes: 0 })
-        };
-        (0..n_pes).map(share).collect::<Result<Vec<_>>>()
-    };
-    batches.iter().map(one).collect()
+/// What both modes sample.
+struct Study<'a> {
+    graph: &'a Arc<Graph>,
+    /// A number and the seeds of all PEs.
+    batches: &'a [(u64, Vec<u32>)],
+    /// Batches that only fill the caches.
+    n_before: usize,
+    sampler: &'a SamplerConfig,
+    cache_rows: Option<usize>,
 }
 
-fn cooperative(
-    graph: &Graph,
-    batches: &[(u64, Vec<u32>)],
-    sampler: &SamplerConfig,
-    partition: Partition,
-) -> Result<BatchCounts> {
-    let partition = Arc::new(partition);
-    let by_pe = threads::run(partition.n_pes(), |communicator| {
-        let rank = communicator.rank();
-        let shard = Arc::new(Shard::new(graph, &partition, rank)?);
-        let own = CooperativeSampler::new(Cpu::new(), shard, communicator.clone(), sampler.clone(), false)?;
-        let one = |(number, seeds): &(u64, Vec<u32>)| {
-            communicator.reset_statistics();
-            let batch = own.sample(&seeds[seeds_of(seeds.len(), rank, partition.n_pes())], *number)?;
-            let sample_bytes = communicator.statistics().stage(Stage::Sample).bytes;
-            Ok(Counts::cooperative(&batch, rank, sample_bytes))
+impl Study<'_> {
+    fn independent(&self, n_pes: usize) -> Result<BatchCounts> {
+        let cpu = Cpu::<f32>::new();
+        let loaded_graph = cpu.load_graph(self.graph)?;
+        let mut caches: Vec<Cache> = (0..n_pes).map(|_| self.cache()).collect::<Result<_>>()?;
+        let mut one = |(number, seeds): &(u64, Vec<u32>)| {
+            let share = |(rank, cache): (usize, &mut Cache)| {
+                // One PE alone samples what cooperating PEs sample.
+                let config =
+                    if n_pes == 1 { self.sampler.clone() } else { independent_sampler(self.sampler, rank) };
+                let seeds = &seeds[seeds_of(seeds.len(), rank, n_pes)];
+                let batch = Sampler::new(config)?.sample(&cpu, &loaded_graph, seeds, *number)?;
+                let loaded = cache.load(batch.input_vertices())?;
+                let (vertices, edges) = counts(&batch);
+                let (sources, received) = (vertices[1..].to_vec(), vec![0; edges.len()]);
+                Ok(Counts { vertices, sources, edges, received, loaded, sample_bytes: 0 })
+            };
+            caches.iter_mut().enumerate().map(share).collect::<Result<Vec<_>>>()
         };
-        batches.iter().map(one).collect::<Result<Vec<Counts>>>()
-    })?;
-    let of_batch = |batch: usize| by_pe.iter().map(|counts| counts[batch].clone()).collect();
-    Ok((0..batches.len()).map(of_batch).collect())
+        let mut all: BatchCounts = self.batches.iter().map(&mut one).collect::<Result<_>>()?;
+        Ok(all.split_off(self.n_before))
+    }
+
+    fn cooperative(&self, partition: Partition) -> Result<BatchCounts> {
+        let partition = Arc::new(partition);
+        let by_pe = threads::run(partition.n_pes(), |communicator| {
+            let rank = communicator.rank();
+            let shard = Arc::new(Shard::new(self.graph, &partition, rank)?);
+            let own = CooperativeSampler::new(
+                Cpu::new(),
+                shard,
+                communicator.clone(),
+                self.sampler.clone(),
+                false,
+            )?;
+            let mut cache = self.cache()?;
+            let one = |(number, seeds): &(u64, Vec<u32>)| {
+                communicator.reset_statistics();
+                let batch = own.sample(&seeds[seeds_of(seeds.len(), rank, partition.n_pes())], *number)?;
+                let sample_bytes = communicator.statistics().stage(Stage::Sample).bytes;
+                let loaded = cache.load(&batch.input_vertices)?;
+                Ok(Counts::cooperative(&batch, rank, loaded, sample_bytes))
+            };
+            self.batches.iter().map(one).collect::<Result<Vec<Counts>>>()
+        })?;
+        let of_batch = |batch: usize| by_pe.iter().map(|counts| counts[batch].clone()).collect();
+        Ok((self.n_before..self.batches.len()).map(of_batch).collect())
+    }
+
+    fn cache(&self) -> Result<Cache> {
+        let new = |rows| Directory::new(Policy::Lru, rows, Some(self.graph.n_vertices()));
+        Ok(Cache(self.cache_rows.map(new).transpose()?))
+    }
+}
+
+/// One PE's cache, if it has one, without rows.
+struct Cache(Option<Directory>);
+
+impl Cache {
+    /// The number of rows of `vertices` to load.
+    fn load(&mut self, vertices: &[u32]) -> Result<u64> {
+        match &mut self.0 {
+            None => Ok(vertices.len() as u64),
+            Some(directory) => Ok(directory.access_all(vertices)?.misses),
+        }
+    }
 }
 
 /// `Ok` if cooperating PEs together hold what one PE alone holds.
@@ -249,8 +304,18 @@ fn modes_row(n_pes: usize, config: &ModesConfig, apart: &BatchCounts, together: 
     let sum = |spreads: &[Spread]| spreads.iter().map(|spread| spread.total).sum();
     let (vertices_ratio, edges_ratio, inputs_ratio) =
         (ratio(&|row| sum(&row.vertices)), ratio(&|row| sum(&row.edges)), ratio(&|row| row.inputs.total));
+    let loaded_ratio = (cooperative.loaded.total > 0.0).then(|| ratio(&|row| row.loaded.total));
     let batch_size = config.batch_size;
-    ModesRow { n_pes, batch_size, independent, cooperative, vertices_ratio, edges_ratio, inputs_ratio }
+    ModesRow {
+        n_pes,
+        batch_size,
+        independent,
+        cooperative,
+        vertices_ratio,
+        edges_ratio,
+        inputs_ratio,
+        loaded_ratio,
+    }
 }
 
 fn mode_row(batches: &BatchCounts, widths: &[usize]) -> ModeRow {
@@ -277,6 +342,7 @@ fn mode_row(batches: &BatchCounts, widths: &[usize]) -> ModeRow {
         edges: list(&|counts| &counts.edges, n_layers),
         received: list(&|counts| &counts.received, n_layers),
         inputs: spread(&|counts| counts.vertices[n_layers]),
+        loaded: spread(&|counts| counts.loaded),
         exchanged_ids: spread(&|counts| counts.received.iter().sum()),
         exchanged_rows: spread(&|counts| features(counts) + 2 * activations(counts)),
         sample_bytes: spread(&|counts| counts.sample_bytes),

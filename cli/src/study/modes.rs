@@ -12,6 +12,7 @@ use crate::table::{Table, bytes, count};
 use crate::train::SamplerName;
 use cohop::data::Dataset;
 use cohop::graph::PartitionMethod;
+use cohop::rng::Kappa;
 use cohop::sample::Fanouts;
 use cohop::study::{self, ModesConfig, ModesRow, Spread, seed_pool};
 use cohop::{Error, Result};
@@ -31,6 +32,13 @@ pub(super) struct Sampling {
     /// Number of batches to average over
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = number::at_least_one())]
     batches: usize,
+    /// How many consecutive batches depend on each other: a number or inf
+    #[arg(long, default_value = "1", value_name = "K")]
+    kappa: Kappa,
+    /// Feature rows in each processing element's cache (LRU); as many batches as are counted fill it before; cooperating
+    /// elements cache only rows that they own [default: no cache]
+    #[arg(long, value_name = "N", value_parser = number::at_least_one())]
+    cache_rows: Option<usize>,
     /// How vertices are assigned to owners in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD", value_parser = number::partition)]
     partition: PartitionMethod,
@@ -78,6 +86,8 @@ impl Sampling {
             pes,
             batch_size: self.batch_size.unwrap_or(pool.len().min(1024)),
             batches: self.batches,
+            kappa: self.kappa,
+            cache_rows: self.cache_rows,
             partition: self.partition,
             widths,
             seed,
@@ -129,6 +139,7 @@ fn print(rows: &[ModesRow]) -> Result<()> {
             "edges",
             &format!("inputs {last}"),
             "max/mean",
+            "loaded",
             "ids sent",
             "rows received",
             "exchanged",
@@ -145,6 +156,7 @@ fn print(rows: &[ModesRow]) -> Result<()> {
                 count(sum(&mode.edges)),
                 count(mode.inputs.per_pe),
                 format!("{:.3}", mode.inputs.imbalance()),
+                count(mode.loaded.per_pe),
                 count(mode.exchanged_ids.per_pe),
                 count(mode.exchanged_rows.per_pe),
                 bytes(mode.exchanged_bytes.per_pe),
@@ -157,6 +169,8 @@ fn print(rows: &[ModesRow]) -> Result<()> {
             format!("{:.3}", row.vertices_ratio),
             format!("{:.3}", row.edges_ratio),
             format!("{:.3}", row.inputs_ratio),
+            String::new(),
+            row.loaded_ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
         ]);
     }
     table.print()

@@ -24,6 +24,12 @@ fn studies_print_tables_and_json_and_draw() {
         ("work", "--batch-sizes 4,16 --batches 2 --fanouts 3,3", 8, "work_per_seed"),
         ("kappa", "--kappas 1,4,inf --batch-size 16 --fanouts 3,3 --cache-rows 20,90", 16, "cache_rows"),
         ("modes", "--pes 1,3 --batch-size 32 --batches 2 --fanouts 3,3", 2, "inputs_ratio"),
+        (
+            "modes",
+            "--pes 1,3 --batch-size 16 --batches 2 --fanouts 3,3 --kappa 4 --cache-rows 50",
+            2,
+            "loaded_ratio",
+        ),
         ("cost", "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100,8xH200", 8, "speedup"),
     ];
     for (study, options, n_rows, key) in studies {

@@ -17,6 +17,7 @@ fn mode(vertices: [f64; 3], sources: [f64; 2], edges: [f64; 2], received: [f64; 
     let vertices = spreads(&vertices);
     ModeRow {
         inputs: vertices[2],
+        loaded: vertices[2],
         vertices,
         sources: spreads(&sources),
         edges: spreads(&edges),
@@ -34,6 +35,7 @@ fn counts() -> ModesRow {
         vertices_ratio: 1.0,
         edges_ratio: 1.0,
         inputs_ratio: 1.0,
+        loaded_ratio: Some(1.0),
     }
 }
 

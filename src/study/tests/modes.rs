@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use approx::assert_relative_eq;
+
 use super::{METHODS, sampler};
-use crate::batch::seeds_of;
+use crate::batch::{independent_sampler, seeds_of};
 use crate::comm::{Stage, threads};
 use crate::coop::{CooperativeSampler, Peers};
 use crate::device::Method;
@@ -34,6 +36,7 @@ fn totals_are_those_of_one_alone() {
             partition: PartitionMethod::Hash,
             widths: vec![5, 6, 7],
             seed: 2,
+            ..ModesConfig::default()
         };
         let rows = modes(&graph, &pool, &config, &mut ()).unwrap();
         let alone = Sampler::new(sampler(method, &config.fanouts, Kappa::INDEPENDENT, 2)).unwrap();
@@ -54,6 +57,78 @@ fn totals_are_those_of_one_alone() {
         // Eight neighbourhoods overlap, but for random walks from few seeds never less than one.
         assert!(rows[7].inputs_ratio > 1.0 && rows[7].vertices_ratio > 1.0, "{:?}", rows[7]);
     }
+}
+
+/// Caches as lists of the last vertices used, one for each PE, by a search through them.
+#[test]
+fn caches_load_what_a_list_of_recent_rows_lacks() {
+    let graph = Arc::new(Rmat::graph500(7, 6, 9).generate().unwrap());
+    let pool: Vec<u32> = (0..100).collect();
+    let (n_pes, rows, kappa) = (3, 20, "4".parse::<Kappa>().unwrap());
+    let config = ModesConfig {
+        fanouts: Fanouts(vec![3, 2]),
+        pes: vec![n_pes],
+        batch_size: 24,
+        batches: 3,
+        partition: PartitionMethod::Hash,
+        widths: vec![5, 6, 7],
+        kappa,
+        cache_rows: Some(rows),
+        ..ModesConfig::default()
+    };
+    let row = &modes(&graph, &pool, &config, &mut ()).unwrap()[0];
+    let cpu = Cpu::<f32>::new();
+    let loaded = cpu.load_graph(&graph).unwrap();
+    let own = sampler(config.sampler, &config.fanouts, kappa, config.seed);
+    let one = Sampler::new(own.clone()).unwrap();
+    let partition = Partition::new(config.partition, graph.n_vertices(), n_pes, config.seed).unwrap();
+    let batches = Batches::new(pool.clone(), 24, config.seed).unwrap();
+    let full = (0..2).flat_map(|epoch| {
+        let epoch = batches.epoch(epoch);
+        epoch.iter().map(|(_, seeds)| seeds.to_vec()).filter(|seeds| seeds.len() == 24).collect::<Vec<_>>()
+    });
+    let (mut apart, mut together) = (0, 0);
+    let mut recent = vec![[vec![], vec![]]; n_pes];
+    for (number, seeds) in (0..).zip(full.take(6)) {
+        let all = one.sample(&cpu, &loaded, &seeds, number).unwrap();
+        for (rank, [alone, shared]) in recent.iter_mut().enumerate() {
+            let sampler = Sampler::new(independent_sampler(&own, rank)).unwrap();
+            let batch = sampler.sample(&cpu, &loaded, &seeds[seeds_of(24, rank, n_pes)], number).unwrap();
+            let owned = |&&v: &&u32| partition.owner(v) == rank;
+            let owned: Vec<u32> = all.input_vertices().iter().filter(owned).copied().collect();
+            let misses = [misses(alone, rows, batch.input_vertices()), misses(shared, rows, &owned)];
+            if number >= 3 {
+                (apart, together) = (apart + misses[0], together + misses[1]);
+            }
+        }
+    }
+    assert_relative_eq!(row.independent.loaded.total, apart as f64 / 3.0, max_relative = 1e-12);
+    // The order in which owners access a batch's rows differs, and with it what LRU evicts.
+    let loaded = &row.cooperative.loaded;
+    assert_relative_eq!(loaded.total, together as f64 / 3.0, max_relative = 0.1);
+    assert!(row.independent.loaded.total < row.independent.inputs.total);
+    assert!(loaded.total < row.cooperative.inputs.total && row.loaded_ratio.unwrap() > 1.0);
+    // Caches that hold all rows load each once, hence next to none after the first batches; without, all are loaded.
+    let full = ModesConfig { cache_rows: Some(128), batches: 40, ..config.clone() };
+    assert!(modes(&graph, &pool, &full, &mut ()).unwrap()[0].independent.loaded.total < 1.0);
+    let none = ModesConfig { cache_rows: None, ..config };
+    let row = &modes(&graph, &pool, &none, &mut ()).unwrap()[0];
+    assert_eq!(row.independent.loaded, row.independent.inputs);
+    assert_eq!(row.cooperative.loaded, row.cooperative.inputs);
+}
+
+/// Accesses of `vertices` that `recent`, with the last used at the end, lacks.
+fn misses(recent: &mut Vec<u32>, capacity: usize, vertices: &[u32]) -> usize {
+    let mut miss = |v: u32| {
+        let at = recent.iter().position(|&w| w == v);
+        at.map(|at| recent.remove(at));
+        recent.push(v);
+        if recent.len() > capacity {
+            recent.remove(0);
+        }
+        at.is_none()
+    };
+    vertices.iter().filter(|&&v| miss(v)).count()
 }
 
 /// Rows of the widths said, sent by the plans, are the bytes said.
