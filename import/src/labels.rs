@@ -36,8 +36,8 @@ pub(crate) fn class(value: f64) -> Result<i32, String> {
 }
 
 /// Writes `labels.npy`, and `multi_labels.npy` if there are several columns. `parts` has, for each range of vertices,
-/// its name, their number and where their labels are, if they have any. `hint` is what to add to the message where there
-/// are so many labels, and not one for each vertex.
+/// its name, their number and where their labels are, if they have any. `hint` is what to add to the message where
+/// there are so many labels, and not one for each vertex.
 pub(crate) fn write(
     folder: &Path,
     parts: &[(&str, u64, Option<&Place>)],

@@ -11,11 +11,11 @@
 //!
 //! `r_l` is the number of a layer's sources `S~^(l+1)` that other PEs own: 0 in independent mode, where `S~` is `S`.
 //! `n` is the number of rows that caches counted with [`ModesConfig::cache_rows`] miss, all of `S^L` without; ρ is the
-//! miss rate of a cache that was not counted. `d` is the number of bytes of a feature row in storage, and `w` are numbers of
-//! columns. Sampling reads two offsets per vertex and one id per edge; a layer reads each source row, reads one row per
-//! edge, writes the aggregate, and writes its output; the backward pass does twice that. The first layer's input is
-//! exchanged with the features and has no gradient. Stages run one after the other; the model ignores arithmetic,
-//! latency and the sum of parameters' gradients.
+//! miss rate of a cache that was not counted. `d` is the number of bytes of a feature row in storage, and `w` are
+//! numbers of columns. Sampling reads two offsets per vertex and one id per edge; a layer reads each source row, reads
+//! one row per edge, writes the aggregate, and writes its output; the backward pass does twice that. The first layer's
+//! input is exchanged with the features and has no gradient. Stages run one after the other; the model ignores
+//! arithmetic, latency and the sum of parameters' gradients.
 
 use std::sync::Arc;
 

@@ -35,8 +35,8 @@ pub(super) struct Sampling {
     /// How many consecutive batches depend on each other: a number or inf
     #[arg(long, default_value = "1", value_name = "K")]
     kappa: Kappa,
-    /// Feature rows in each processing element's cache (LRU); as many batches as are counted fill it before; cooperating
-    /// elements cache only rows that they own [default: no cache]
+    /// Feature rows in each processing element's cache (LRU); as many batches as are counted fill it before;
+    /// cooperating elements cache only rows that they own [default: no cache]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     cache_rows: Option<usize>,
     /// How vertices are assigned to owners in cooperative mode: random, contiguous, hash or metis
