@@ -38,11 +38,12 @@ uint64_t scan_bytes(uint64_t n) {
 
 template <class T>
 int32_t exclusive_scan(uint64_t n, const T* x, T* out, void* scratch, void* stream) {
-  (void)stream;
-  memset(scratch, 0xa5, scan_bytes<T>(n));
-  T sum = 0;
-  out[0] = 0;
-  for (uint64_t i = 0; i < n; i++) out[i + 1] = sum += x[i];
+  emulate::queue_host_work(__func__, stream, [=] {
+    memset(scratch, 0xa5, scan_bytes<T>(n));
+    T sum = 0;
+    out[0] = 0;
+    for (uint64_t i = 0; i < n; i++) out[i + 1] = sum += x[i];
+  });
   return cohop_last_error();
 }
 

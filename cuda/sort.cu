@@ -77,18 +77,20 @@ int32_t sort_pairs(uint64_t n, const Key* keys, const uint32_t* values, Key* key
   const int32_t earlier = cohop_last_error();
   return code != cudaSuccess ? static_cast<int32_t>(code) : earlier;
 #else
-  memset(parts.own, 0xa5, parts.own_bytes);
-  const auto digit = [&](uint32_t i) {
-    const uint64_t mask = end_bit >= 64 ? ~uint64_t(0) : (uint64_t(1) << end_bit) - 1;
-    return begin_bit >= end_bit ? 0 : (static_cast<uint64_t>(keys[i]) & mask) >> begin_bit;
-  };
-  std::vector<uint32_t> order(n);
-  for (uint64_t i = 0; i < n; i++) order[i] = static_cast<uint32_t>(i);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return digit(a) < digit(b); });
-  for (uint64_t i = 0; i < n; i++) {
-    keys_out[i] = keys[order[i]];
-    values_out[i] = values[order[i]];
-  }
+  emulate::queue_host_work(__func__, stream, [=] {
+    memset(parts.own, 0xa5, parts.own_bytes);
+    const auto digit = [&](uint32_t i) {
+      const uint64_t mask = end_bit >= 64 ? ~uint64_t(0) : (uint64_t(1) << end_bit) - 1;
+      return begin_bit >= end_bit ? 0 : (static_cast<uint64_t>(keys[i]) & mask) >> begin_bit;
+    };
+    std::vector<uint32_t> order(n);
+    for (uint64_t i = 0; i < n; i++) order[i] = static_cast<uint32_t>(i);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return digit(a) < digit(b); });
+    for (uint64_t i = 0; i < n; i++) {
+      keys_out[i] = keys[order[i]];
+      values_out[i] = values[order[i]];
+    }
+  });
   return cohop_last_error();
 #endif
 }

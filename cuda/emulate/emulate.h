@@ -11,8 +11,9 @@
 //   device code's side  runtime.h, vector_types.h, half.h, intrinsics.h, collectives.h, atomics.h
 //   running it          launch.cpp (grids, blocks, errors), multiprocessor.cpp (one block), collectives.cpp (where its
 //                       threads meet), fiber.cpp (switching between them), race.cpp (the race detector)
-// What it does not show: launches that overlap (each ends before the launcher returns), the device's roundings in
-// exp, log and the like, barriers on one source line that threads reach in different iterations, speed.
+// Launches are queued in the host's streams (src/device/cuda/emulated/), which run them later, in an order that the
+// seed picks. What it does not show: two launches that run at the same time, the device's roundings in exp, log and the
+// like, barriers on one source line that threads reach in different iterations, speed.
 #pragma once
 #include "atomics.h"
 #include "collectives.h"
@@ -48,7 +49,7 @@ using cudaStream_t = void*;
 // The macros of gpu.h. `__shared__` itself stays undefined, an error on purpose: static or thread_local variables could
 // be neither guarded by the address sanitizer nor filled again for every block.
 #define COHOP_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-  ((void)(stream), ::emulate::launch(#kernel, dim3(grid), dim3(block), (shared_bytes), kernel, ##__VA_ARGS__))
+  ::emulate::launch(#kernel, dim3(grid), dim3(block), (shared_bytes), (stream), kernel, ##__VA_ARGS__)
 #define COHOP_SHARED(T, name, dims)                                                              \
   using name##_type = T dims;                                                                    \
   name##_type& name = *static_cast<name##_type*>(::emulate::shared_memory(                       \

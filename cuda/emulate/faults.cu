@@ -289,11 +289,11 @@ const Fault FAULTS[] = {
     FAULT_LAUNCHED_AS(sound, too_much_dynamic_shared_memory, BLOCKS, THREADS, (48 << 10) + 1),
 };
 
-int32_t launch(const Fault& fault, bool faulty, Data data) {
+int32_t launch(const Fault& fault, bool faulty, Data data, void* stream) {
   const unsigned blocks = faulty ? fault.faulty_blocks : BLOCKS;
   const unsigned threads = faulty ? fault.faulty_threads : THREADS;
   const unsigned dynamic_bytes = faulty ? fault.faulty_dynamic_bytes : DYNAMIC_BYTES;
-  emulate::launch(fault.name, blocks, threads, dynamic_bytes, faulty ? fault.faulty : fault.right, data);
+  emulate::launch(fault.name, blocks, threads, dynamic_bytes, stream, faulty ? fault.faulty : fault.right, data);
   return cohop_last_error();
 }
 
@@ -302,11 +302,11 @@ int32_t launch(const Fault& fault, bool faulty, Data data) {
 
 using namespace cohop;
 
-/// Launches the named kernel or its sound twin. `in` and `out`: see Data.
-extern "C" int32_t cohop_emulate_fault(const char* name, bool faulty, const int32_t* in, int32_t* out) {
+/// Launches the named kernel or its sound twin, in `stream` or, if it is null, at once. `in` and `out`: see Data.
+extern "C" int32_t cohop_emulate_fault(const char* name, bool faulty, const int32_t* in, int32_t* out, void* stream) {
   COHOP_LAUNCHER(
     for (const Fault& fault : FAULTS) {
-      if (strcmp(fault.name, name) == 0) return launch(fault, faulty, {in, out});
+      if (strcmp(fault.name, name) == 0) return launch(fault, faulty, {in, out}, stream);
     }
     return COHOP_ERROR_INVALID;)
 }

@@ -123,6 +123,61 @@ bool is_valid(dim3 grid, dim3 threads, size_t dynamic_shared_bytes) {
   return block_fits && !is_empty && grid_fits && dynamic_shared_bytes <= MAX_SHARED_BYTES;
 }
 
+/// What can go wrong before anything is queued: an earlier error, or the order to fail.
+bool may_queue(const char* kernel) {
+  if (last_error != SUCCESS) return false;
+  place.second++;
+  passed.insert(place);
+  if (to_fail != place) return true;
+  to_fail.reset();
+  char message[sizeof Launch::message];
+  snprintf(message, sizeof message, "%s: this launch was told to fail", kernel);
+  set_last_error(LAUNCH_FAILURE, message);
+  return false;
+}
+
+int keep_message(int code, const char* message) {
+  if (code != SUCCESS) snprintf(last_message, sizeof last_message, "%s", message);
+  return code;
+}
+
+int run_launch(Launch& launch) {
+  if constexpr (DETECTS_RACES) {
+    run_and_detect_races(launch);
+  } else {
+    run_on_several_threads(launch);
+  }
+  return keep_message(launch.error, launch.message);
+}
+
+struct HostWork {
+  const char* name;
+  std::function<void()> work;
+};
+
+int run_host_work(HostWork& work) {
+  try {
+    work.work();
+    return SUCCESS;
+  } catch (const std::exception& error) {
+    return keep_message(OUT_OF_MEMORY, (std::string(work.name) + ": " + error.what()).c_str());
+  }
+}
+
+/// Hands work to the stream, or runs it at once if there is none.
+template <class Work, int (*run)(Work&)>
+void queue(const char* name, bool is_launch, void* stream, std::unique_ptr<Work> work) {
+  if (!stream) {
+    const int error = run(*work);
+    if (error != SUCCESS && last_error == SUCCESS) last_error = error;
+    return;
+  }
+  const auto* to = static_cast<const Stream*>(stream);
+  to->queue(
+      to, name, is_launch, [](void* work) -> int32_t { return run(*static_cast<Work*>(work)); },
+      [](void* work) { delete static_cast<Work*>(work); }, work.release());
+}
+
 }  // namespace
 
 void Launch::set_error(Error code, const char* text) {
@@ -138,17 +193,9 @@ void begin_launcher(const char* name) {
   place = {name, 0};
 }
 
-void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*),
-              void* argument) {
-  if (last_error != SUCCESS) return;
-  place.second++;
-  passed.insert(place);
-  if (to_fail == place) {
-    to_fail.reset();
-    char message[sizeof Launch::message];
-    snprintf(message, sizeof message, "%s: this launch was told to fail", kernel);
-    return set_last_error(LAUNCH_FAILURE, message);
-  }
+void queue_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void* stream,
+                std::function<void()> body) {
+  if (!may_queue(kernel)) return;
   if (!is_valid(grid, threads, dynamic_shared_bytes)) {
     char message[sizeof Launch::message];
     snprintf(message, sizeof message,
@@ -156,28 +203,27 @@ void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared
              grid.y, grid.z, threads.x, threads.y, threads.z, dynamic_shared_bytes);
     return set_last_error(INVALID_CONFIGURATION, message);
   }
-  Launch launch{};
-  launch.kernel = kernel;
-  launch.grid = grid;
-  launch.threads = threads;
-  launch.dynamic_shared_bytes = dynamic_shared_bytes;
-  launch.body = body;
-  launch.argument = argument;
-  launch.seed = seed();
-  launch.n_blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
-  launch.stride = 1;
-  if (launch.seed != 0) {
+  auto launch = std::make_unique<Launch>();
+  launch->kernel = kernel;
+  launch->grid = grid;
+  launch->threads = threads;
+  launch->dynamic_shared_bytes = dynamic_shared_bytes;
+  launch->body = std::move(body);
+  launch->seed = seed();
+  launch->n_blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
+  launch->stride = 1;
+  if (launch->seed != 0) {
     // A stride that has no common divisor with the number of blocks visits every block once.
-    launch.stride = (launch.seed * 0x9e3779b97f4a7c15ull >> 20) % launch.n_blocks | 1;
-    while (std::gcd(launch.stride, launch.n_blocks) != 1) launch.stride++;
-    launch.start = launch.seed * 7919 % launch.n_blocks;
+    launch->stride = (launch->seed * 0x9e3779b97f4a7c15ull >> 20) % launch->n_blocks | 1;
+    while (std::gcd(launch->stride, launch->n_blocks) != 1) launch->stride++;
+    launch->start = launch->seed * 7919 % launch->n_blocks;
   }
-  if constexpr (DETECTS_RACES) {
-    run_and_detect_races(launch);
-  } else {
-    run_on_several_threads(launch);
-  }
-  if (launch.has_failed) set_last_error(launch.error, launch.message);
+  queue<Launch, run_launch>(kernel, true, stream, std::move(launch));
+}
+
+void queue_host_work(const char* name, void* stream, std::function<void()> work) {
+  if (last_error != SUCCESS) return;
+  queue<HostWork, run_host_work>(name, false, stream, std::make_unique<HostWork>(HostWork{name, std::move(work)}));
 }
 
 int take_error() {
@@ -242,8 +288,10 @@ uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b)
 
 extern "C" {
 
-/// Chooses the schedule of this host thread's launches; 0 runs threads and blocks in order.
+/// Chooses the schedule of this host thread's launches and streams; 0 runs threads, blocks and streams in order.
 void cohop_emulate_set_seed(uint64_t seed) { emulate::chosen_seed = seed; }
+
+uint64_t cohop_emulate_seed() { return emulate::seed(); }
 
 /// Makes launch number `number`, from 1, fail in the next call of `launcher` that has so many launches; once, and only
 /// on this host thread.

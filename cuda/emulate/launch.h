@@ -14,8 +14,7 @@ struct Launch {
   const char* kernel;
   dim3 grid, threads;
   size_t dynamic_shared_bytes;
-  void (*body)(void*);
-  void* argument;
+  std::function<void()> body;  // of each thread
   uint64_t seed;
   uint64_t n_blocks;
 

@@ -45,7 +45,7 @@ void Multiprocessor::run_thread() {
   // fail() switches away for good, which must not happen inside a handler: the exception would never be destroyed.
   char exception[300] = "";
   try {
-    launch_->body(launch_->argument);
+    launch_->body();
   } catch (const std::exception& error) {
     snprintf(exception, sizeof exception, "C++ exception: %s", error.what());
   } catch (...) {

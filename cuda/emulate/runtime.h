@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <functional>
+
 #include "vector_types.h"
 
 namespace emulate {
@@ -106,19 +108,30 @@ uint64_t atomic(void* address, int bytes, Modify modify, uint64_t a, uint64_t b)
 /// Forgets errors of earlier launches of this host thread. `name` stays valid.
 void begin_launcher(const char* name);
 
-/// Runs body(argument) once per thread. Errors are kept for take_error; while there is one, nothing runs.
-void run_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void (*body)(void*),
-              void* argument);
+/// Where launchers queue work: the first member of what the host's side calls a stream. The host's side runs each work
+/// once, after the works that were queued before it, by run(work); or, after an error, only frees it by drop(work). run
+/// returns a code, whose message is cohop_emulate_message's until the calling thread's next one.
+struct Stream {
+  void (*queue)(const Stream* stream, const char* name, bool is_launch, int32_t (*run)(void* work),
+                void (*drop)(void* work), void* work);
+};
+
+/// Queues a launch in which each thread calls body. Without a stream it runs at once. What CUDA refuses at once is an
+/// error at once; errors are kept for take_error, and while there is one, nothing is queued.
+void queue_grid(const char* kernel, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void* stream,
+                std::function<void()> body);
+
+/// Queues what a library of CUDA's would do on the device, as work of the host.
+void queue_host_work(const char* name, void* stream, std::function<void()> work);
 
 /// The first error of this host thread's launches since the last call.
 int take_error();
 
+/// Arguments are copied, as CUDA does it: the launch may run when the launcher has returned.
 template <class Kernel, class... Arguments>
-void launch(const char* name, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, Kernel kernel,
+void launch(const char* name, dim3 grid, dim3 threads, size_t dynamic_shared_bytes, void* stream, Kernel kernel,
             Arguments... arguments) {
-  auto body = [&] { kernel(arguments...); };
-  const auto call = [](void* closure) { (*static_cast<decltype(body)*>(closure))(); };
-  run_grid(name, grid, threads, dynamic_shared_bytes, call, &body);
+  queue_grid(name, grid, threads, dynamic_shared_bytes, stream, [=] { kernel(arguments...); });
 }
 
 // Values travel through the runtime as 64 bits.

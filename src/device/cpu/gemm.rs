@@ -227,6 +227,17 @@ fn inner_blocks<S: Scalar>(
     Ok(())
 }
 
+/// [`Gemm::gemm`] on this thread alone, of shapes that were checked: for devices that are emulated.
+#[cfg(feature = "emulate")]
+pub(in crate::device) fn multiply_matrices<S: Scalar>(
+    [a, b]: [Matrix<'_, Cpu<S>>; 2],
+    [transpose_a, transpose_b]: [bool; 2],
+    out: &mut [S],
+    write: Write,
+) {
+    multiply(Operand::new(&a, transpose_a), Operand::new(&b, transpose_b), out, write);
+}
+
 /// `out (= | +=) a · b` on this thread.
 pub(super) fn multiply<S: Scalar>(a: Operand<'_, S>, b: Operand<'_, S>, out: &mut [S], write: Write) {
     assert!(a.cols == b.rows && out.len() == a.rows * b.cols && a.is_inside() && b.is_inside());

@@ -23,9 +23,6 @@ impl Driver {
     /// The alignment of every block.
     pub(super) const ALIGNMENT: usize = 256;
 
-    /// Whether free blocks are kept for reuse.
-    pub(super) const POOLED: bool = true;
-
     pub(super) fn open(ordinal: usize) -> Result<Self> {
         // cudarc panics if it cannot open the driver's library.
         // SAFETY: looks for a library and closes it again.
@@ -80,6 +77,15 @@ impl Driver {
     pub(super) unsafe fn free(&self, address: Address, _bytes: usize) {
         // SAFETY: the caller's promise. An error means that the context is lost, and its memory with it.
         let _ = self.bind().map(|_| unsafe { result::free_sync(address.0 as sys::CUdeviceptr) });
+    }
+
+    /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use. Returns whether the
+    /// block may be kept for reuse, which here it always may.
+    ///
+    /// # Safety
+    /// None here.
+    pub(super) unsafe fn retire(&self, _user: &Driver, _address: Address, _bytes: usize) -> bool {
+        true
     }
 
     /// Page-locked host memory at an address that is valid on both sides.

@@ -102,7 +102,7 @@ impl<S: Scalar> Cuda<S> {
 
 #[cfg(feature = "emulate")]
 impl<S: Scalar> Cuda<S> {
-    /// The product, of shapes that were checked and are not empty: cuBLAS cannot be emulated, so the CPU's product
+    /// The product, of shapes that were checked and are not empty: cuBLAS cannot be emulated, so a product of the CPU's
     /// stands in for it.
     fn product(
         &self,
@@ -113,17 +113,24 @@ impl<S: Scalar> Cuda<S> {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        use super::CudaView;
-        use crate::device::Cpu;
+        use crate::device::cpu::multiply_matrices;
+        use crate::device::cuda::memory::Address;
 
-        // SAFETY: the emulated device's memory is the host's; a view holds as many elements, and outlives this call.
-        let host = |x: &CudaView<'_, S>| unsafe { std::slice::from_raw_parts(x.pointer(), x.len()) };
-        // SAFETY: as above, and exclusive.
-        let data = unsafe { std::slice::from_raw_parts_mut(out.data.pointer(), out.data.len()) };
-        let matrix =
-            |x: &Matrix<'_, Self>| Matrix::<'_, Cpu<S>> { data: host(&x.data), rows: x.rows, cols: x.cols };
-        let (a, b) = (matrix(&a), matrix(&b));
-        let out = MatrixMut::<'_, Cpu<S>> { data, rows: out.rows, cols: out.cols };
-        Cpu::new().gemm(a, transpose_a, b, transpose_b, out, write)
+        let factor = |x: &Matrix<'_, Self>| (Address(x.data.pointer().cast_mut().cast()), x.rows, x.cols);
+        let (factors, to) = ([factor(&a), factor(&b)], Address(out.data.pointer().cast()));
+        let n = out.data.len();
+        self.driver().queue(move || {
+            let (factors, to) = (factors, to);
+            // SAFETY: the emulated device's memory is the host's. The views held as many elements when the product was
+            // queued, and memory is given back in the order of the stream.
+            let slice =
+                |address: Address, len| unsafe { std::slice::from_raw_parts(address.0.cast::<S>(), len) };
+            let factors =
+                factors.map(|(address, rows, cols)| Matrix { data: slice(address, rows * cols), rows, cols });
+            // SAFETY: as above, and the view was exclusive.
+            let out = unsafe { std::slice::from_raw_parts_mut(to.0.cast::<S>(), n) };
+            multiply_matrices(factors, [transpose_a, transpose_b], out, write);
+            Ok(())
+        })
     }
 }

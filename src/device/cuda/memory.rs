@@ -95,10 +95,9 @@ impl Pool {
         if bytes == 0 {
             return;
         }
-        if !Driver::POOLED {
-            // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone; without pools,
-            // nothing runs asynchronously.
-            return unsafe { self.driver.free(address, bytes) };
+        // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone.
+        if !unsafe { self.driver.retire(&self.user, address, bytes) } {
+            return;
         }
         let used_until = if Arc::ptr_eq(&self.driver, &self.user) {
             None

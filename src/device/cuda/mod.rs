@@ -30,7 +30,7 @@ pub(crate) mod tests;
 #[path = "driver.rs"]
 mod driver;
 #[cfg(feature = "emulate")]
-#[path = "driver_emulated.rs"]
+#[path = "emulated/mod.rs"]
 mod driver;
 
 use std::any::Any;

@@ -4,8 +4,9 @@
 // A panic is how these tests fail.
 #![allow(clippy::unwrap_used)]
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, c_char, c_void};
 use std::process::Command;
+use std::ptr::null_mut;
 
 use super::choose_schedule;
 use crate::device::cuda::text;
@@ -20,7 +21,13 @@ const THREADS: i32 = 128;
 const SCHEDULES: std::ops::Range<u64> = 0..20;
 
 unsafe extern "C" {
-    fn cohop_emulate_fault(name: *const c_char, faulty: bool, x: *const i32, out: *mut i32) -> i32;
+    fn cohop_emulate_fault(
+        name: *const c_char,
+        faulty: bool,
+        x: *const i32,
+        out: *mut i32,
+        stream: *mut c_void,
+    ) -> i32;
     fn cohop_emulate_message() -> *const c_char;
 }
 
@@ -124,10 +131,12 @@ fn run(name: &str, faulty: bool, schedule: u64) -> Outcome {
     let device = Cuda::<f32>::new(0).unwrap();
     let x = device.upload(&(0..THREADS).collect::<Vec<i32>>()).unwrap();
     let out = device.upload(&vec![-1; THREADS as usize]).unwrap();
+    device.synchronize().unwrap();
     let c_name = CString::new(name).unwrap();
     // SAFETY: both hold as many elements as the kernels have threads. Faulty kernels that go beyond them run only in
     // `child`, which the address sanitizer ends.
-    let code = unsafe { cohop_emulate_fault(c_name.as_ptr(), faulty, x.pointer(), out.pointer()) };
+    let code =
+        unsafe { cohop_emulate_fault(c_name.as_ptr(), faulty, x.pointer(), out.pointer(), null_mut()) };
     if code != 0 {
         // SAFETY: text that ends with a zero, valid until this thread's next launch.
         return Outcome::Error(unsafe { text(cohop_emulate_message()) });

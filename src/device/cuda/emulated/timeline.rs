@@ -1,0 +1,293 @@
+//! Time on emulated devices: streams are queues of works that run later, in an order that a seed picks.
+//!
+//! Nothing runs by itself. A work runs when the host waits for something, on the thread that waits, or, by chance, when
+//! the host queues another one. What may run is what a device may run: of each stream the first work that has not, if it
+//! does not wait for an event. The seed of the thread that queues or waits chooses what does:
+//!
+//! * 0: every work runs as soon as it is queued, if it can;
+//! * odd: only what somebody waits for runs, and what that waits for: everything else is as late as it can be;
+//! * even: works run by chance, of all streams of a device.
+//!
+//! After an error, a device's later works do not run, and all calls return the error, as CUDA does it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// What the streams of a device share that one `Cuda` has opened.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    lost: OnceLock<Lost>,
+}
+
+/// The error after which nothing runs any more.
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
+    /// CUDA's code, or one of the emulator's.
+    pub(super) code: i32,
+    /// The code's name.
+    pub(super) name: String,
+    /// What has happened, and in which work.
+    pub(super) message: String,
+}
+
+impl Clock {
+    /// Keeps the first error.
+    pub(super) fn lose(&self, lost: Lost) {
+        let _ = self.lost.set(lost);
+    }
+
+    /// Errors: an earlier work has failed.
+    pub(super) fn check(&self, operation: &'static str) -> Result<()> {
+        self.lost.get().map_or(Ok(()), |Lost { code, name, message }| {
+            Err(Error::Device { operation, code: *code, name: name.clone(), message: format!(": {message}") })
+        })
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub(super) struct Mark {
+    stream: u64,
+    is_passed: AtomicBool,
+}
+
+impl Mark {
+    pub(super) fn is_passed(&self) -> bool {
+        self.is_passed.load(Ordering::Acquire)
+    }
+}
+
+/// What a stream does.
+pub(super) enum Work {
+    /// Skipped after an error.
+    Run(Box<dyn FnOnce() -> std::result::Result<(), Lost> + Send>),
+    /// Done even after an error.
+    CleanUp(Box<dyn FnOnce() + Send>),
+    /// Passes the mark.
+    Pass(Arc<Mark>),
+    /// Nothing, once the mark is passed.
+    WaitFor(Arc<Mark>),
+}
+
+/// A stream's place in the timeline. When it is dropped, its works are run first.
+#[derive(Debug)]
+pub(super) struct Stream {
+    number: u64,
+    clock: Arc<Clock>,
+}
+
+struct Queue {
+    clock: Arc<Clock>,
+    works: VecDeque<Work>,
+    /// Whether a thread is at a work of it.
+    is_running: bool,
+    n_queued: u64,
+    n_done: u64,
+}
+
+#[derive(Default)]
+struct State {
+    queues: HashMap<u64, Queue>,
+    n_streams: u64,
+    n_draws: u64,
+}
+
+/// One for the process: events order streams of different devices.
+#[derive(Default)]
+struct Timeline {
+    state: Mutex<State>,
+    /// A work is done, or a stream has a new one.
+    changed: Condvar,
+}
+
+static TIMELINE: OnceLock<Timeline> = OnceLock::new();
+
+fn timeline() -> &'static Timeline {
+    TIMELINE.get_or_init(Timeline::default)
+}
+
+/// The calling thread's seed, which is that of its launches too.
+fn seed() -> u64 {
+    unsafe extern "C" {
+        fn cohop_emulate_seed() -> u64;
+    }
+    // SAFETY: returns a number of the calling thread.
+    unsafe { cohop_emulate_seed() }
+}
+
+/// A thread that waits looks again after so long, even if nothing has changed.
+const GLANCE: Duration = Duration::from_millis(20);
+/// What a stream waits for should have come by then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Stream {
+    pub(super) fn new(clock: Arc<Clock>) -> Self {
+        let mut state = timeline().state();
+        state.n_streams += 1;
+        let (number, of_queue) = (state.n_streams, clock.clone());
+        let queue =
+            Queue { clock: of_queue, works: VecDeque::new(), is_running: false, n_queued: 0, n_done: 0 };
+        state.queues.insert(number, queue);
+        Stream { number, clock }
+    }
+
+    pub(super) fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    /// Adds a work to the end of the stream, and lets time pass as the seed says.
+    pub(super) fn queue(&self, work: Work) {
+        let seed = seed();
+        let mut state = timeline().state();
+        let queue = state.queue(self.number);
+        queue.works.push_back(work);
+        queue.n_queued += 1;
+        timeline().changed.notify_all();
+        let most = match seed {
+            0 => u64::MAX,
+            seed if seed % 2 == 1 => 0,
+            seed => state.draw(seed) % 3,
+        };
+        for _ in 0..most {
+            let next = if seed == 0 { state.needed_by(self.number) } else { state.any(seed, &self.clock) };
+            let Some(next) = next else { break };
+            state = timeline().run(state, next);
+        }
+    }
+
+    /// A mark that is passed when all that was queued before is done.
+    pub(super) fn mark(&self) -> Arc<Mark> {
+        let mark = Arc::new(Mark { stream: self.number, is_passed: AtomicBool::new(false) });
+        self.queue(Work::Pass(mark.clone()));
+        mark
+    }
+
+    /// Waits for all that was queued before.
+    ///
+    /// Errors: a work has failed, or the stream waits for what does not come.
+    pub(super) fn wait(&self) -> Result<()> {
+        let (seed, mut last) = (seed(), Instant::now());
+        let mut state = timeline().state();
+        let end = state.queue(self.number).n_queued;
+        while state.queue(self.number).n_done < end {
+            let by_chance = if seed.is_multiple_of(2) { state.any(seed, &self.clock) } else { None };
+            if let Some(next) = by_chance.or_else(|| state.needed_by(self.number)) {
+                state = timeline().run(state, next);
+                last = Instant::now();
+            } else if last.elapsed() < PATIENCE {
+                state = timeline().glance(state);
+            } else {
+                self.clock.lose(hang());
+                break;
+            }
+        }
+        drop(state);
+        self.clock.check("wait for the device")
+    }
+}
+
+fn hang() -> Lost {
+    let message = format!("a stream has waited {} s for what does not come", PATIENCE.as_secs());
+    Lost { code: HANG, name: "hang".into(), message }
+}
+
+/// The emulator's own code for it.
+const HANG: i32 = 10_007;
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.wait();
+        timeline().state().queues.remove(&self.number);
+    }
+}
+
+impl Queue {
+    fn is_ready(&self) -> bool {
+        match self.works.front() {
+            _ if self.is_running => false,
+            None => false,
+            Some(Work::WaitFor(mark)) => mark.is_passed(),
+            Some(_) => true,
+        }
+    }
+}
+
+impl State {
+    fn queue(&mut self, stream: u64) -> &mut Queue {
+        self.queues.get_mut(&stream).expect("a stream has a queue until it is dropped")
+    }
+
+    /// A number by chance, the same in each run in which threads come in the same order.
+    fn draw(&mut self, seed: u64) -> u64 {
+        self.n_draws += 1;
+        let mixed = (seed ^ self.n_draws.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
+    }
+
+    /// A stream of the same device that can go on, by chance.
+    fn any(&mut self, seed: u64, clock: &Arc<Clock>) -> Option<u64> {
+        let own = |queue: &Queue| Arc::ptr_eq(&queue.clock, clock) && queue.is_ready();
+        let mut ready: Vec<u64> =
+            self.queues.iter().filter(|(_, queue)| own(queue)).map(|(&number, _)| number).collect();
+        ready.sort_unstable();
+        let nth = self.draw(seed) as usize % ready.len().max(1);
+        ready.get(nth).copied()
+    }
+
+    /// A stream that can go on and that `stream` waits for, or `stream` itself.
+    fn needed_by(&self, stream: u64) -> Option<u64> {
+        let mut at = stream;
+        // No longer than there are streams: they cannot wait for each other in a ring.
+        for _ in 0..=self.queues.len() {
+            let queue = self.queues.get(&at)?;
+            match queue.works.front() {
+                Some(Work::WaitFor(mark)) if !mark.is_passed() && !queue.is_running => at = mark.stream,
+                _ => return queue.is_ready().then_some(at),
+            }
+        }
+        None
+    }
+}
+
+impl Timeline {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Works run without the lock, so that no panic of theirs leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the first work of a stream that can go on.
+    fn run<'a>(&'a self, mut state: MutexGuard<'a, State>, stream: u64) -> MutexGuard<'a, State> {
+        let queue = state.queue(stream);
+        let Some(work) = queue.works.pop_front() else { return state };
+        queue.is_running = true;
+        let clock = queue.clock.clone();
+        drop(state);
+        match work {
+            Work::Run(work) => {
+                if clock.lost.get().is_none()
+                    && let Err(lost) = work()
+                {
+                    clock.lose(lost);
+                }
+            }
+            Work::CleanUp(work) => work(),
+            Work::Pass(mark) => mark.is_passed.store(true, Ordering::Release),
+            Work::WaitFor(_) => {}
+        }
+        let mut state = self.state();
+        let queue = state.queue(stream);
+        queue.is_running = false;
+        queue.n_done += 1;
+        self.changed.notify_all();
+        state
+    }
+
+    /// Waits for another thread to change something, not for long.
+    fn glance<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, GLANCE).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
