@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cohop::block::Block;
-use cohop::device::{Cpu, Scalar};
+use cohop::device::{Cpu, Device, Scalar};
 use cohop::nn::{Aggregator, Gat, Gatv2, Gcn, Gin, GraphSage, Heads, Input, Layer, Parameters, Pass};
 use cohop::tape::{Aggregate, AttentionOptions, Tape};
 use cohop::tensor::Tensor;
@@ -27,7 +27,7 @@ impl Golden {
     }
 
     /// A matrix: leading dimensions of 1 are dropped, the trailing ones of the others joined; transposed if asked for.
-    fn tensor<D: Fresh>(&self, array: &str, transposed: bool) -> Tensor<D> {
+    fn tensor<D: Device>(&self, device: &D, array: &str, transposed: bool) -> Tensor<D> {
         let array = npz::array(&self.0, array);
         let (shape, values) = (&array.shape, array.floats());
         let (rows, cols) = match shape[..] {
@@ -38,11 +38,11 @@ impl Golden {
         let at = |i: usize| if transposed { values[i % rows * cols + i / rows] } else { values[i] };
         let host: Vec<D::Scalar> = (0..values.len()).map(|i| D::Scalar::from_f64(at(i))).collect();
         let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
-        Tensor::from_slice(&D::fresh(), rows, cols, &host).unwrap()
+        Tensor::from_slice(device, rows, cols, &host).unwrap()
     }
 
     /// The graph; `without_loops` drops its self-loops, and then in-degrees are known.
-    fn block<D: Fresh>(&self, without_loops: bool) -> Arc<Block<D>> {
+    fn block<D: Device>(&self, device: &D, without_loops: bool) -> Arc<Block<D>> {
         let n_src = self.integers("n_src")[0] as usize;
         let n_dst = self.integers("n_dst")[0] as usize;
         let (src, dst) = (self.integers("src"), self.integers("dst"));
@@ -52,21 +52,20 @@ impl Golden {
         let indptr: Vec<u32> =
             (0..=n_dst as i64).map(|t| edges.partition_point(|&(dst, _)| dst < t) as u32).collect();
         let indices: Vec<u32> = edges.iter().map(|&(_, src)| src as u32).collect();
-        let device = D::fresh();
-        let block = Block::from_csr(&device, n_src, &indptr, &indices).unwrap();
+        let block = Block::from_csr(device, n_src, &indptr, &indices).unwrap();
         if !without_loops {
             return Arc::new(block);
         }
         let degree = |v: u32| u64::from(indptr[v as usize + 1] - indptr[v as usize]);
-        Arc::new(block.with_degrees(&device, degree).unwrap())
+        Arc::new(block.with_degrees(device, degree).unwrap())
     }
 
     #[track_caller]
-    fn check<D: Fresh>(&self, array: &str, transposed: bool, actual: &Tensor<D>) {
-        let expected = self.tensor::<Cpu<f64>>(array, transposed);
+    fn check<D: Device>(&self, device: &D, array: &str, transposed: bool, actual: &Tensor<D>) {
+        let expected = self.tensor(&Cpu::<f64>::new(), array, transposed);
         assert_eq!(actual.shape(), expected.shape(), "{array}");
         let (actual, expected) =
-            (actual.to_vec(&D::fresh()).unwrap(), expected.to_vec(&Cpu::<f64>::new()).unwrap());
+            (actual.to_vec(device).unwrap(), expected.to_vec(&Cpu::<f64>::new()).unwrap());
         let tolerance = if size_of::<D::Scalar>() == 4 { 1e-4 } else { 1e-10 };
         // Some gradients are 0, and 1e-16 there.
         assert_close(&format!("{:?}: {array}", self.0), &actual, &expected, |_, expected| {
@@ -90,24 +89,24 @@ fn check_layer<D: Fresh>(
     let layer = make(&device, &mut parameters);
     for &(ours, theirs, transposed) in names {
         let id = parameters.find(&format!("layers.0.{ours}")).unwrap();
-        parameters.set(id, golden.tensor(&format!("param.{theirs}"), transposed)).unwrap();
+        parameters.set(id, golden.tensor(&device, &format!("param.{theirs}"), transposed)).unwrap();
     }
     let trainable = parameters.iter().filter(|(_, p)| p.trainable).count();
     assert_eq!(trainable, names.len(), "{name}: a parameter is not compared");
-    let block = golden.block(name == "gcn_selfloops");
+    let block = golden.block(&device, name == "gcn_selfloops");
     let tape = Tape::training(&device, 0);
-    let x = tape.leaf(golden.tensor("x_src", false));
+    let x = tape.leaf(golden.tensor(&device, "x_src", false));
     let out = layer
         .forward(&Pass { tape: &tape, parameters: &parameters }, &block, &Input::Dense(x), None)
         .unwrap();
-    golden.check("out", false, &tape.value(out));
-    let loss = tape.dot(out, golden.tensor("cotangent", false)).unwrap();
+    golden.check(&device, "out", false, &tape.value(out));
+    let loss = tape.dot(out, golden.tensor(&device, "cotangent", false)).unwrap();
     let gradients = tape.backward(loss).unwrap();
-    golden.check("grad.x_src", false, gradients.of(x).unwrap());
+    golden.check(&device, "grad.x_src", false, gradients.of(x).unwrap());
     for &(ours, theirs, transposed) in names {
         let id = parameters.find(&format!("layers.0.{ours}")).unwrap();
         let gradient = gradients.of_parameter(id).unwrap();
-        golden.check(&format!("grad.param.{theirs}"), transposed, gradient);
+        golden.check(&device, &format!("grad.param.{theirs}"), transposed, gradient);
     }
 }
 
@@ -206,11 +205,11 @@ fn edge_softmax() {
         let Some(golden) = Golden::open("edge_softmax") else { return };
         let device = D::fresh();
         let tape = Tape::training(&device, 0);
-        let logits = tape.leaf(golden.tensor("param.logits", false));
-        let out = tape.edge_softmax(&golden.block(false), logits).unwrap();
-        golden.check("out", false, &tape.value(out));
-        let loss = tape.dot(out, golden.tensor("cotangent", false)).unwrap();
-        golden.check("grad.param.logits", false, tape.backward(loss).unwrap().of(logits).unwrap());
+        let logits = tape.leaf(golden.tensor(&device, "param.logits", false));
+        let out = tape.edge_softmax(&golden.block(&device, false), logits).unwrap();
+        golden.check(&device, "out", false, &tape.value(out));
+        let loss = tape.dot(out, golden.tensor(&device, "cotangent", false)).unwrap();
+        golden.check(&device, "grad.param.logits", false, tape.backward(loss).unwrap().of(logits).unwrap());
     }
     on_devices!(run);
 }
