@@ -40,6 +40,9 @@ typedef struct cohop_status {
 // Static or thread-local text; valid until the thread's next call.
 const char* cohop_error_name(int32_t code);
 const char* cohop_error_message(int32_t code);
+// Kernels that launchers of this process have launched, not counting those of CUDA's own libraries. 0 on the emulator,
+// which counts by device.
+uint64_t cohop_launches(void);
 
 // ---- storage (Storage) ------------------------------------------------------------------------------------------
 // out[i] = the value of element_bytes (1, 2, 4 or 8) bytes at the host address `value`.
@@ -282,6 +285,9 @@ int32_t cohop_log_softmax_nll(cohop_dtype scalar, uint64_t rows, uint64_t n_clas
 int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* logits,
                                        const int32_t* labels, const void* lse, double factor, const void* dloss,
                                        void* dlogits, cohop_status* status, void* stream);
+// out[0] += the number of rows whose largest score is at their label.
+int32_t cohop_count_right(cohop_dtype scalar, uint64_t n, uint64_t n_class, const void* scores, const int32_t* labels,
+                          uint32_t* out, void* stream);
 typedef enum cohop_element_loss { COHOP_BINARY_CROSS_ENTROPY = 0, COHOP_SQUARED_ERROR = 1 } cohop_element_loss;
 int32_t cohop_element_loss_forward(cohop_dtype scalar, cohop_element_loss kind, uint64_t n, const void* x,
                                    const void* target, void* loss, void* stream);
@@ -362,6 +368,11 @@ typedef struct cohop_rows {
 
 // table: [2 n], for finding repeats.
 int32_t cohop_sample_rows(cohop_graph graph, cohop_rows rows, uint64_t* table, void* stream);
+
+// row, own: [n_dst]; column: [n_src]; indptr: [n_dst + 1]; weighted: [n_vertices], sums of weights, or null.
+int32_t cohop_sample_degree_factors(cohop_dtype scalar, cohop_graph graph, const double* weighted, uint64_t n_src,
+                                    uint64_t n_dst, const uint32_t* src, const uint32_t* indptr, bool has_estimates,
+                                    void* row, void* column, void* own, void* stream);
 
 // How many of something a row of degree d has, for a fanout of k.
 typedef enum cohop_count_rule {

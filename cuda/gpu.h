@@ -9,11 +9,16 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+namespace cohop {
+void count_launch();
+}
+
 // The kernel may be a template in parentheses: COHOP_LAUNCH((kernel<float>), grid, block, shared, stream, arguments...)
 // After a failed launch, a launcher's later launches are skipped: they would read what the failed one did not write.
 #define COHOP_LAUNCH(kernel, grid, block, shared, stream, ...)                                \
   do {                                                                                        \
     if (cudaPeekAtLastError() == cudaSuccess) {                                               \
+      ::cohop::count_launch();                                                                \
       kernel<<<(grid), (block), (shared), static_cast<cudaStream_t>(stream)>>>(__VA_ARGS__); \
     }                                                                                         \
   } while (false)

@@ -83,6 +83,37 @@ __global__ void __launch_bounds__(BLOCK) log_softmax_nll_backward_kernel(
   }
 }
 
+/// out[0] += rows whose label is the column of their largest score, the first among equals; NaN is never the largest.
+/// A warp takes a row; its lanes agree on the largest, then on the smallest column that has it.
+template <class S>
+__global__ void __launch_bounds__(BLOCK) count_right_kernel(uint64_t rows, uint64_t n_class,
+                                                            const S* __restrict__ scores,
+                                                            const int32_t* __restrict__ labels,
+                                                            uint32_t* __restrict__ out) {
+  constexpr uint64_t NONE = ~uint64_t(0);
+  COHOP_SHARED(uint32_t, part, [BLOCK / 32]);
+  const unsigned lane = threadIdx.x % 32;
+  uint32_t right = 0;
+  for (uint64_t row = grid_thread() / 32; row < rows; row += grid_threads() / 32) {
+    S most = -static_cast<S>(INFINITY);
+    uint64_t column = NONE;
+    for (uint64_t c = lane; c < n_class; c += 32) {
+      const S x = scores[row * n_class + c];
+      if (x > most) {
+        most = x;
+        column = c;
+      }
+    }
+    const S largest = warp_max(most);
+    // Complemented, so that the largest number is the smallest column.
+    const uint64_t first = ~warp_max(most == largest ? ~column : uint64_t(0));
+    const int64_t prediction = first == NONE ? 0 : static_cast<int64_t>(first);
+    right += lane == 0 && labels[row] == prediction;
+  }
+  right = block_sum<BLOCK>(right, part);
+  if (threadIdx.x == 0 && right > 0) atomicAdd(out, right);
+}
+
 /// The loss of one element; 0 if its target is missing.
 template <class S>
 struct ElementLoss {
@@ -183,6 +214,18 @@ int32_t cohop_log_softmax_nll_backward(cohop_dtype scalar, uint64_t rows, uint64
                      static_cast<const S*>(dloss), static_cast<S*>(dlogits), status);
         return cohop_last_error();
       });
+    });)
+}
+
+int32_t cohop_count_right(cohop_dtype scalar, uint64_t rows, uint64_t n_class, const void* scores,
+                          const int32_t* labels, uint32_t* out, void* stream) {
+  COHOP_LAUNCHER(
+    if (rows == 0 || n_class == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      COHOP_LAUNCH(count_right_kernel<S>, grid_for(rows * 32), BLOCK, 0, stream, rows, n_class,
+                   static_cast<const S*>(scores), labels, out);
+      return cohop_last_error();
     });)
 }
 

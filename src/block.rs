@@ -15,11 +15,10 @@
 use std::sync::OnceLock;
 
 use crate::device::{
-    Cpu, Csr, Device, FeatureElement, RelationEdges, SampledBlock, Storage, Weights, Write, check_csr,
-    on_host,
+    Cpu, Csr, DegreeFactors, Device, FeatureElement, RelationEdges, SampledBlock, Storage, Weights, Write,
+    check_csr, on_host,
 };
 use crate::error::{Error, Result, check_length};
-use crate::graph::Graph;
 use crate::pattern::{Pattern, get_or_try_init};
 
 /// One layer of a minibatch: edges from sources to destinations, where the first `n_dst` sources are the destinations.
@@ -381,14 +380,16 @@ impl<D: Device> Block<D> {
         self.with_factors(device, in_degree, weighted_in_degree)
     }
 
-    /// The same with the degrees in `graph`.
-    pub(crate) fn with_degrees_in(self, device: &D, graph: &Graph) -> Result<Self> {
-        let in_degree = |v| graph.in_degree(v);
-        let sums = if self.edge_weight.is_some() { graph.weighted_in_degrees()? } else { None };
-        match sums {
-            Some(sums) => self.with_weighted_degrees(device, in_degree, |v| sums[v as usize]),
-            None => self.with_degrees(device, in_degree),
-        }
+    /// The same with the degrees in `graph`, of which it is a block.
+    ///
+    /// Errors: the device fails or is out of memory.
+    pub(crate) fn with_degrees_in(mut self, device: &D, graph: &D::Graph) -> Result<Self> {
+        let (has_estimates, weighted) = (self.weight.is_some(), self.edge_weight.is_some());
+        let indptr = self.csr().indptr;
+        let DegreeFactors { row, column, own } =
+            device.degree_factors(graph, self.src(), indptr, has_estimates, weighted)?;
+        self.symmetric = Some(Factors { row, column: Some(column), own });
+        Ok(self)
     }
 
     fn with_factors(

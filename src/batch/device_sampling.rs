@@ -134,7 +134,7 @@ impl<D: Device> BatchSource<D> for DeviceSampling<D> {
     }
 
     fn preparation(&self) -> Preparation {
-        Preparation::OnDemand
+        Preparation::InOrder
     }
 
     fn layer_by_layer(&self) -> Option<&Slicer<D::Scalar>> {

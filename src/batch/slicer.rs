@@ -127,7 +127,7 @@ impl<S: Scalar> Slicer<S> {
     /// Errors: `config` has no layers.
     pub fn sampler(&self, config: SamplerConfig) -> Result<Sampler> {
         let sampler = Sampler::new(self.completed(config))?;
-        Ok(if self.needs.degrees { sampler.with_degrees_of(self.dataset.graph.clone()) } else { sampler })
+        Ok(if self.needs.degrees { sampler.with_degrees() } else { sampler })
     }
 
     /// The block of all in-edges of `dst` (unique ids).
@@ -143,7 +143,7 @@ impl<S: Scalar> Slicer<S> {
         if !self.needs.degrees {
             return Ok(block);
         }
-        block.with_degrees_in(&self.cpu, &self.dataset.graph)
+        block.with_degrees_in(&self.cpu, &graph)
     }
 
     /// `[vertices.len()]`: classes.

@@ -50,6 +50,20 @@ pub trait Loss: Storage {
         dlogits: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
+    /// `out[0] +=` the number of rows whose prediction is `labels[i]`: the column of the row's largest value, the first
+    /// among equals; NaN is never the largest, and column 0 is the prediction of a row without any.
+    ///
+    /// `scores: [n, n_class]`, `labels: [n]`, `out: [1]`. Rows of [`IGNORED`] labels, or of labels that are no class, do
+    /// not count.
+    ///
+    /// Errors: an array does not have its length, or the device fails.
+    fn count_right(
+        &self,
+        scores: Matrix<'_, Self>,
+        labels: Self::View<'_, i32>,
+        out: Self::ViewMut<'_, u32>,
+    ) -> Result<()>;
+
     /// `loss[i]` is the loss of `x[i]` and `target[i]`, or 0 where the target is NaN, which stands for a missing one.
     /// All have the same length.
     ///

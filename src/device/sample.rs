@@ -192,6 +192,22 @@ impl<D: Storage> SampledBlock<D> {
     }
 }
 
+/// What [`Sample::degree_factors`] makes.
+#[derive(Debug)]
+pub struct DegreeFactors<D: Storage + ?Sized> {
+    /// `[n_dst]`
+    pub row: D::Buffer<D::Scalar>,
+    /// `[n_src]`
+    pub column: D::Buffer<D::Scalar>,
+    /// `[n_dst]`
+    pub own: D::Buffer<D::Scalar>,
+}
+
+/// The error of weighted degrees in a graph without weights.
+pub(crate) fn no_weights() -> Error {
+    Error::invalid("graph", "without edge weights", "weights, for weighted degrees")
+}
+
 /// Neighbour sampling on a device.
 ///
 /// Every decision is a pure function of the graph, the destination (or source) vertex, the variates and the layer: the
@@ -229,6 +245,23 @@ pub trait Sample: Storage {
         variates: &Variates,
         layer: u32,
     ) -> Result<SampledBlock<Self>>;
+
+    /// The factors of GCN's symmetric normalisation with self-loops for a block of `graph` with these `src: [n_src]` and
+    /// `indptr: [n_dst + 1]`. Where `D` is a vertex's in-degree in the graph, or with `weighted` the sum of the weights
+    /// of its in-edges, `d` its in-degree, and `k` the number of edges of a row:
+    ///
+    /// `row[t] = d / (k √(D + 1))`, or 0 without edges, `column[s] = 1 / √(D + 1)`, `own[t] = 1 / (D + 1)`. With
+    /// `has_estimates`, edges have weights that estimate sums already, and `k` is 1.
+    ///
+    /// Errors: `weighted`, and the graph has no edge weights; or the device fails or is out of memory.
+    fn degree_factors(
+        &self,
+        graph: &Self::Graph,
+        src: Self::View<'_, u32>,
+        indptr: Self::View<'_, u32>,
+        has_estimates: bool,
+        weighted: bool,
+    ) -> Result<DegreeFactors<Self>>;
 
     /// [`sample_block`](Sample::sample_block) as if the edges `excluded` were not there: the edges to predict, say,
     /// which a model must not see.

@@ -128,6 +128,13 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// Errors: the memory cannot be allocated or page-locked, or the device fails.
     fn upload_to_host<T: Element>(&self, host: &[T]) -> Result<Self::Buffer<T>>;
 
+    /// [`upload`](Storage::upload) of a list that is handed over, so that nobody waits for the copy.
+    ///
+    /// Errors: the device fails or is out of memory.
+    fn send<T: Element>(&self, host: Vec<T>) -> Result<Self::Buffer<T>> {
+        self.upload(&host)
+    }
+
     /// Takes over a host buffer: on the CPU the same memory, elsewhere a copy.
     ///
     /// Errors: the device fails or is out of memory.

@@ -10,7 +10,7 @@ use super::Fanouts;
 use crate::block::Block;
 use crate::device::{Device, Method, SampleSpec};
 use crate::error::{Error, Result};
-use crate::graph::{EdgeSet, Graph};
+use crate::graph::EdgeSet;
 use crate::rng::{Dependence, Kappa, Variates};
 
 /// How minibatches are sampled.
@@ -72,7 +72,8 @@ impl SamplerConfig {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     config: SamplerConfig,
-    degrees: Option<Arc<Graph>>,
+    /// Whether blocks get the degrees of their vertices in the graph.
+    degrees: bool,
 }
 
 /// A sampled minibatch.
@@ -107,13 +108,13 @@ impl Sampler {
         if config.fanouts.0.is_empty() {
             return Err(Error::invalid("fanouts", "an empty list", "a fanout for each layer, one at least"));
         }
-        Ok(Sampler { config, degrees: None })
+        Ok(Sampler { config, degrees: false })
     }
 
-    /// Gives every block the in-degrees of its vertices in `graph`, weighted ones if it has edge weights, for
+    /// Gives every block the in-degrees of its vertices in the graph, weighted ones if it has edge weights, for
     /// [`symmetric_weights`](Block::symmetric_weights).
-    pub fn with_degrees_of(mut self, graph: Arc<Graph>) -> Self {
-        self.degrees = Some(graph);
+    pub fn with_degrees(mut self) -> Self {
+        self.degrees = true;
         self
     }
 
@@ -151,7 +152,7 @@ impl Sampler {
     ) -> Result<MiniBatch<D>> {
         let (unique, seed_row) = merge_repeats(seeds);
         let variates = self.config.variates(batch);
-        let first = device.upload(&unique)?;
+        let first = device.send(unique.clone())?;
         let mut blocks: Vec<Arc<Block<D>>> = Vec::with_capacity(self.config.fanouts.0.len());
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
             let SamplerConfig { method, per_relation, edge_ids, edge_weights, .. } = self.config;
@@ -161,7 +162,7 @@ impl Sampler {
                 .sample_block_excluding(graph, dst, &spec, &variates, layer as u32, excluded)
                 .map_err(|error| as_seed_error(error, seeds))?;
             let mut block = Block::from_valid(sampled)?;
-            if let Some(graph) = &self.degrees {
+            if self.degrees {
                 block = block.with_degrees_in(device, graph)?;
             }
             blocks.push(Arc::new(block));

@@ -309,7 +309,9 @@ impl<D: Device> Tape<D> {
             });
         }
         let mut gradients: Vec<Option<Tensor<D>>> = nodes.iter().map(|_| None).collect();
-        gradients[loss.index] = Some(Tensor::from_slice(&device, 1, 1, &[num_traits::One::one()])?);
+        let mut one = Tensor::allocate(&device, 1, 1)?;
+        device.fill(num_traits::One::one(), one.make_mut(&device)?.data)?;
+        gradients[loss.index] = Some(one);
         let mut leaves = HashMap::new();
         let mut leaf_rows: HashMap<usize, RowGradient<D>> = HashMap::new();
         let mut sparse = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::device::cpu::argmax;
 use crate::device::{IGNORED, Scalar};
 use crate::error::{Result, check_length};
 
@@ -12,11 +13,7 @@ pub fn argmax_rows<S: Scalar>(scores: &[S], n_columns: usize) -> Vec<i32> {
     if n_columns == 0 {
         return Vec::new();
     }
-    let best = |row: &[S]| {
-        let start = (0, S::neg_infinity());
-        row.iter().enumerate().fold(start, |best, (i, &v)| if v > best.1 { (i, v) } else { best }).0 as i32
-    };
-    scores.chunks_exact(n_columns).map(best).collect()
+    scores.chunks_exact(n_columns).map(|row| argmax(row) as i32).collect()
 }
 
 /// Share of labelled rows whose prediction is correct; NaN if no row has a label.

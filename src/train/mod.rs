@@ -27,6 +27,7 @@ mod lock;
 mod metrics;
 mod pipeline;
 mod predict;
+mod readings;
 mod report;
 mod schedule;
 mod trainer;

@@ -11,8 +11,8 @@ use super::config::ParallelConfig;
 use super::evaluate::Evaluation;
 use super::fingerprint::Fingerprint;
 use super::loader::{Loader, telling_others};
-use super::metrics::argmax_rows;
 use super::pipeline::computing;
+use super::readings::Readings;
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
 use super::{LrSchedule, TrainConfig};
 use crate::batch::{
@@ -22,7 +22,7 @@ use crate::batch::{
 use crate::comm::Communicator;
 use crate::coop::{FirstLayer, Group, Mode};
 use crate::data::Dataset;
-use crate::device::{Device, FeatureElement, Method, Scalar};
+use crate::device::{Device, Method, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::Partition;
 use crate::nn::{Model, Optimizer, Stack};
@@ -366,9 +366,14 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     }
 
     /// The loss of a batch, with one factor for all processing elements.
-    fn loss(&self, tape: &Tape<D>, logits: Var, labels: &[i32], n_labelled: u64) -> Result<Var> {
-        let device = &self.device;
-        let uploaded = device.upload(labels)?;
+    fn loss(
+        &self,
+        tape: &Tape<D>,
+        logits: Var,
+        labels: &[i32],
+        uploaded: D::Buffer<i32>,
+        n_labelled: u64,
+    ) -> Result<Var> {
         let Some(weights) = &self.class_weights else {
             return tape.log_softmax_nll(logits, uploaded, 1.0 / n_labelled.max(1) as f64);
         };
@@ -376,7 +381,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let rows: Vec<f64> = labels.iter().map(|label| of_label(label).copied().unwrap_or(0.0)).collect();
         let total = self.group.sum_loss(rows.iter().sum())?;
         let rows: Vec<D::Scalar> = rows.into_iter().map(D::Scalar::from_f64).collect();
-        let rows = Tensor::from_slice(device, rows.len(), 1, &rows)?;
+        let rows = Tensor::from_slice(&self.device, rows.len(), 1, &rows)?;
         let factor = if total > 0.0 { 1.0 / total } else { 0.0 };
         tape.weighted_log_softmax_nll(logits, uploaded, rows, factor)
     }
@@ -388,6 +393,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let batches: Vec<_> = epoch.iter().map(|(number, seeds)| (number, seeds.to_vec())).collect();
         let numbers: Vec<u64> = batches.iter().map(|(number, _)| *number).collect();
         observer.epoch_begins(self.epoch, numbers.len());
+        let mut readings = Readings::new(&self.device, &self.group)?;
         let mut loader = Loader::new(&self.device, self.source.clone(), self.config.workers, batches)?;
         telling_others(&self.group.clone(), || {
             for (index, number) in numbers.into_iter().enumerate() {
@@ -397,31 +403,39 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 sums.report.wait_seconds += waiting.elapsed().as_secs_f64();
                 sums.report.sample_seconds += batch.sample_seconds;
                 sums.report.gather_seconds += batch.gather_seconds;
-                computing(&self.group.clone(), || self.step(&batch, index as u64, number, sums))?;
+                let start = Instant::now();
+                computing(&self.group.clone(), || {
+                    self.step(&batch, index as u64, number, &mut readings, sums)
+                })?;
+                sums.count(&batch);
+                sums.report.compute_seconds += start.elapsed().as_secs_f64();
                 observer.batch_done(index, &sums.report);
             }
-            Ok(())
+            readings.read(&self.device, &self.group, sums)
         })
     }
 
     /// Forward, backward and optimiser on one batch.
-    fn step(&mut self, batch: &Batch<D>, index: u64, number: u64, sums: &mut Sums) -> Result<()> {
-        let start = Instant::now();
+    fn step(
+        &mut self,
+        batch: &Batch<D>,
+        index: u64,
+        number: u64,
+        readings: &mut Readings<D>,
+        sums: &mut Sums,
+    ) -> Result<()> {
         let [n_labelled, asked] = self.group.sum([batch.n_labelled(), self.asked_to_stop()])?;
         self.hear_stop(asked, StopAt::Batch)?;
         let (device, group) = (&self.device, &self.group);
         let tape = group.tape(device, rng::derive(self.config.seed, Purpose::Dropout.stream(0), number));
         let logits = self.model.forward(&tape, batch)?;
-        let loss = self.loss(&tape, logits, &batch.labels, n_labelled)?;
-        let loss_value = group.sum_loss(tape.value(loss).item(device)?.widen_f64())?;
-        let scores = tape.value(logits).to_vec(device)?;
-        let predictions = argmax_rows(&scores, self.model.n_outputs());
-        let n_right = predictions.iter().zip(&batch.labels[..]).filter(|(p, l)| p == l).count() as u64;
-        let [n_right] = group.sum([n_right])?;
-        if !loss_value.is_finite() {
-            return Err(Error::Diverged { epoch: self.epoch, batch: index, loss: loss_value });
+        let labels = device.send(batch.labels.to_vec())?;
+        readings.count(device, &tape.value(logits), D::view(&labels))?;
+        let loss = self.loss(&tape, logits, &batch.labels, labels, n_labelled)?;
+        readings.add(device, [index, n_labelled], &tape.value(loss))?;
+        if readings.are_due() {
+            readings.read(device, group, sums)?;
         }
-        sums.add(n_labelled, n_right, loss_value);
         let statistics = tape.take_statistics();
         let gradients = tape.backward(loss)?;
         let parameters = self.model.parameters_mut();
@@ -432,10 +446,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let statistics = group.share_statistics(device, statistics)?;
         self.optimizer.step(device, parameters, &gradients)?;
         parameters.update_statistics(device, &statistics)?;
-        device.synchronize()?;
-        sums.count(batch);
-        sums.report.compute_seconds += start.elapsed().as_secs_f64();
-        Ok(())
+        device.synchronize()
     }
 }
 

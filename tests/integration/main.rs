@@ -9,6 +9,7 @@ mod auc;
 mod common;
 mod cooperation;
 mod cuda;
+mod device_steps;
 mod documentation;
 mod edge_weights;
 mod embedding;

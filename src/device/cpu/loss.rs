@@ -28,6 +28,7 @@ kernels! {
             dloss: &[S],
             dlogits: MatrixMut<'_, Cpu<S>>,
         ) -> Result<()>;
+        fn count_right(scores: Matrix<'_, Cpu<S>>, labels: &[i32], out: &mut [u32]) -> Result<()>;
         fn element_loss(kind: ElementLoss, x: &[S], target: &[S], loss: &mut [S]) -> Result<()>;
         fn element_loss_backward(kind: ElementLoss,
             x: &[S],
@@ -112,6 +113,30 @@ fn log_softmax_nll_backward<S: Scalar>(
         );
     });
     Ok(())
+}
+
+fn count_right<S: Scalar>(
+    _device: &Cpu<S>,
+    scores: Matrix<'_, Cpu<S>>,
+    labels: &[i32],
+    out: &mut [u32],
+) -> Result<()> {
+    check_matrix(&scores)?;
+    check_length("labels", labels.len(), scores.rows)?;
+    check_length("out", out.len(), 1)?;
+    if scores.cols == 0 {
+        return Ok(());
+    }
+    let rows = scores.data.chunks_exact(scores.cols).zip(labels);
+    let right = rows.filter(|(row, label)| usize::try_from(**label).is_ok_and(|label| label == argmax(row)));
+    out[0] += right.count() as u32;
+    Ok(())
+}
+
+/// The position of the largest value, the first among equals; NaN is never the largest. 0 if there is none.
+pub(crate) fn argmax<S: Scalar>(row: &[S]) -> usize {
+    let start = (0, S::neg_infinity());
+    row.iter().enumerate().fold(start, |best, (i, &v)| if v > best.1 { (i, v) } else { best }).0
 }
 
 fn element_loss<S: Scalar>(

@@ -37,6 +37,7 @@ pub(in crate::device) use gather::Gathered;
 pub(crate) use gather::{RowCopy, copy_rows, widen_row};
 #[cfg(feature = "emulate")]
 pub(in crate::device) use gemm::multiply_matrices;
+pub(crate) use loss::argmax;
 pub use remote_rows::{RemoteRow, RemoteRows};
 pub(crate) use sample::{LaborPeers, fixed_point_probability};
 

@@ -9,6 +9,7 @@
 //!
 //! Lists grow in a [`Workspace`] that is reused from batch to batch; only the exact output is allocated.
 
+mod degrees;
 mod labor;
 mod lists;
 mod pick;
@@ -26,7 +27,9 @@ use self::lists::Lists;
 use self::relabel::Relabel;
 use crate::device::cpu::CpuBuffer;
 use crate::device::sample::{check_method, no_vertex, source_stream};
-use crate::device::{Cpu, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
+use crate::device::{
+    Cpu, DegreeFactors, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage,
+};
 use crate::error::{Result, check_length};
 use crate::graph::{EdgeSet, Graph, InEdges, Remaining};
 use crate::rng::{Purpose, Variates};
@@ -90,6 +93,17 @@ impl<S: Scalar> Sample for Cpu<S> {
         layer: u32,
     ) -> Result<SampledBlock<Self>> {
         self.sample_in_edges(graph.in_edges(), dst, spec, variates, layer, &mut Alone)
+    }
+
+    fn degree_factors(
+        &self,
+        graph: &Arc<Graph>,
+        src: &[u32],
+        indptr: &[u32],
+        has_estimates: bool,
+        weighted: bool,
+    ) -> Result<DegreeFactors<Self>> {
+        degrees::degree_factors(self, graph, src, indptr, has_estimates, weighted)
     }
 
     fn sample_block_excluding(

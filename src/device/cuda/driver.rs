@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::cublas::CudaBlas;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
 
-use super::memory::Address;
+use super::memory::{Address, Free};
 use crate::error::{Error, Result};
 
 /// One GPU's primary context and one stream on it.
@@ -54,6 +54,12 @@ impl Driver {
         Ok(self.stream.cu_stream().cast())
     }
 
+    /// Kernels that this process has launched.
+    pub(super) fn launches(&self) -> u64 {
+        // SAFETY: reads a counter.
+        unsafe { super::ffi::cohop_launches() }
+    }
+
     /// Four sizes per power of two, so that batches of about the same size reuse each other's memory.
     pub(super) fn size_class(bytes: usize) -> usize {
         let step = (bytes.next_power_of_two() / 8).max(512);
@@ -79,13 +85,19 @@ impl Driver {
         let _ = self.bind().map(|_| unsafe { result::free_sync(address.0 as sys::CUdeviceptr) });
     }
 
-    /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use. Returns whether the
-    /// block may be kept for reuse, which here it always may.
+    /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use.
     ///
     /// # Safety
     /// None here.
-    pub(super) unsafe fn retire(&self, _user: &Driver, _address: Address, _bytes: usize) -> bool {
-        true
+    pub(super) unsafe fn retire(
+        &self,
+        user: &Driver,
+        address: Address,
+        _bytes: usize,
+    ) -> Result<Option<Free>> {
+        let is_shared = !Arc::ptr_eq(&self.stream, &user.stream);
+        let used_until = if is_shared { Some(user.record()?) } else { None };
+        Ok(Some(Free { address, used_until }))
     }
 
     /// Page-locked host memory at an address that is valid on both sides.

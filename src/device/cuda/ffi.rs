@@ -344,6 +344,7 @@ pub struct cohop_draw(pub ::std::os::raw::c_uint);
 unsafe extern "C" {
     pub fn cohop_error_name(code: i32) -> *const ::std::os::raw::c_char;
     pub fn cohop_error_message(code: i32) -> *const ::std::os::raw::c_char;
+    pub fn cohop_launches() -> u64;
     pub fn cohop_fill(
         element_bytes: u32,
         value: *const ::std::os::raw::c_void,
@@ -908,6 +909,15 @@ unsafe extern "C" {
         status: *mut cohop_status,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_count_right(
+        scalar: cohop_dtype,
+        n: u64,
+        n_class: u64,
+        scores: *const ::std::os::raw::c_void,
+        labels: *const i32,
+        out: *mut u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_element_loss_forward(
         scalar: cohop_dtype,
         kind: cohop_element_loss,
@@ -967,6 +977,20 @@ unsafe extern "C" {
         graph: cohop_graph,
         rows: cohop_rows,
         table: *mut u64,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_sample_degree_factors(
+        scalar: cohop_dtype,
+        graph: cohop_graph,
+        weighted: *const f64,
+        n_src: u64,
+        n_dst: u64,
+        src: *const u32,
+        indptr: *const u32,
+        has_estimates: bool,
+        row: *mut ::std::os::raw::c_void,
+        column: *mut ::std::os::raw::c_void,
+        own: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sample_count(

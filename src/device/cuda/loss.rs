@@ -67,6 +67,23 @@ impl<S: Scalar> Loss for Cuda<S> {
         self.check("log_softmax_nll_backward", code)
     }
 
+    fn count_right(
+        &self,
+        scores: Matrix<'_, Self>,
+        labels: CudaView<'_, i32>,
+        out: CudaViewMut<'_, u32>,
+    ) -> Result<()> {
+        check_matrix(&scores)?;
+        check_length("labels", labels.len(), scores.rows)?;
+        check_length("out", out.len(), 1)?;
+        let (rows, n_class, labels) = (scores.rows as u64, scores.cols as u64, labels.pointer());
+        let (scores, out, stream) = (scores.data.pointer().cast(), out.pointer(), self.stream()?);
+        // SAFETY: `scores` holds `rows * n_class` scalars, `labels` `rows` elements, `out` one.
+        let code =
+            unsafe { ffi::cohop_count_right(dtype::<S>(), rows, n_class, scores, labels, out, stream) };
+        self.check("count_right", code)
+    }
+
     fn element_loss(
         &self,
         kind: ElementLoss,

@@ -31,10 +31,11 @@ pub(super) struct Pool {
     free: Mutex<HashMap<usize, Vec<Free>>>,
 }
 
+/// A block that works of its pool's stream may use, once the event is passed if there is one.
 #[derive(Debug)]
-struct Free {
-    address: Address,
-    used_until: Option<Event>,
+pub(super) struct Free {
+    pub(super) address: Address,
+    pub(super) used_until: Option<Event>,
 }
 
 impl Pool {
@@ -96,19 +97,10 @@ impl Pool {
             return;
         }
         // SAFETY: the block came from `allocate` with as many bytes, and its only owner is gone.
-        if !unsafe { self.driver.retire(&self.user, address, bytes) } {
-            return;
-        }
-        let used_until = if Arc::ptr_eq(&self.driver, &self.user) {
-            None
-        } else {
-            match self.user.record() {
-                Ok(event) => Some(event),
-                // The context is lost, and the memory with it.
-                Err(_) => return,
-            }
-        };
-        self.free().entry(bytes).or_default().push(Free { address, used_until });
+        let retired = unsafe { self.driver.retire(&self.user, address, bytes) };
+        // An error: the context is lost, and the memory with it.
+        let Ok(Some(free)) = retired else { return };
+        self.free().entry(bytes).or_default().push(free);
     }
 
     /// Gives all free blocks back to the driver, after waiting for work that may still use them.

@@ -7,6 +7,7 @@
 //! With the feature `emulate` the same kernels run on the CPU, thread by thread (`cuda/emulate/`): a test bed, not a
 //! product. [`Cuda`] is the same in both builds; only `driver` differs.
 
+mod activity;
 mod attention;
 mod batch_norm;
 mod elementwise;
@@ -36,13 +37,15 @@ mod driver;
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::cpu::PageLock;
 use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Scalar, Storage, Write};
 use crate::error::{Error, Result, check_length};
 
+pub use activity::Activity;
+use activity::Counters;
 use driver::Driver;
 pub use driver::Event;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
@@ -67,6 +70,7 @@ struct Shared {
 struct Queue {
     pool: Arc<Pool>,
     status: Status,
+    counters: Counters,
     /// Host buffers that are being copied from, and the events that mark the ends of the copies.
     in_flight: Mutex<Vec<(Event, Box<dyn Any + Send>)>>,
 }
@@ -90,8 +94,19 @@ impl<S: Scalar> Cuda<S> {
 
     fn with_pool(shared: Arc<Shared>, pool: Pool) -> Result<Self> {
         let status = Status::new(pool.driver())?;
-        let queue = Queue { pool: Arc::new(pool), status, in_flight: Mutex::default() };
+        let queue = Queue {
+            pool: Arc::new(pool),
+            status,
+            counters: Counters::default(),
+            in_flight: Mutex::default(),
+        };
         Ok(Cuda { shared, queue: Arc::new(queue), scalar: PhantomData })
+    }
+
+    /// What this device and its clones have been asked to do since it was opened; what runs
+    /// [`beside`](Storage::beside) it counts for itself.
+    pub fn activity(&self) -> Activity {
+        self.queue.counters.activity(self.driver().launches())
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -126,6 +141,24 @@ impl<S: Scalar> Cuda<S> {
     /// Where kernels report indices out of range.
     fn status(&self) -> *mut ffi::cohop_status {
         self.queue.status.pointer()
+    }
+
+    /// A copy of `host`, which is held until it is done.
+    fn copy_and_hold<T: Element>(
+        &self,
+        host: impl Deref<Target = [T]> + Send + 'static,
+    ) -> Result<CudaBuffer<T>> {
+        self.stream()?;
+        let buffer = self.scratch::<T>(host.len())?;
+        let bytes = size_of_val(&host[..]);
+        // SAFETY: both hold as many elements; the host's memory is held until the copy is done.
+        unsafe { self.driver().copy_to_device(host.as_ptr().cast(), buffer.pointer().cast(), bytes)? };
+        self.queue.counters.copy_to_device(bytes);
+        let done = self.driver().record()?;
+        let mut in_flight = self.queue.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.retain(|(done, _)| !done.is_done());
+        in_flight.push((done, Box::new(host)));
+        Ok(buffer)
     }
 
     /// Device memory for a kernel's own use, given back when dropped.
@@ -200,6 +233,8 @@ impl<S: Scalar> Storage for Cuda<S> {
         unsafe {
             self.driver().copy_to_device(host.as_ptr().cast(), buffer.pointer().cast(), size_of_val(host))?;
         }
+        self.queue.counters.copy_to_device(size_of_val(host));
+        self.queue.counters.wait();
         self.driver().synchronize()?;
         Ok(buffer)
     }
@@ -209,17 +244,12 @@ impl<S: Scalar> Storage for Cuda<S> {
         self.queue.pool.upload_shared(host)
     }
 
+    fn send<T: Element>(&self, host: Vec<T>) -> Result<CudaBuffer<T>> {
+        self.copy_and_hold(host)
+    }
+
     fn adopt<T: Element>(&self, host: CpuBuffer<T>) -> Result<CudaBuffer<T>> {
-        self.stream()?;
-        let buffer = self.scratch::<T>(host.len())?;
-        let bytes = size_of_val(&host[..]);
-        // SAFETY: both hold as many elements; the host's buffer is held until the copy is done.
-        unsafe { self.driver().copy_to_device(host.as_ptr().cast(), buffer.pointer().cast(), bytes)? };
-        let done = self.driver().record()?;
-        let mut in_flight = self.queue.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        in_flight.retain(|(done, _)| !done.is_done());
-        in_flight.push((done, Box::new(host)));
-        Ok(buffer)
+        self.copy_and_hold(host)
     }
 
     fn download<T: Element>(&self, view: CudaView<'_, T>) -> Result<Vec<T>> {
@@ -233,6 +263,7 @@ impl<S: Scalar> Storage for Cuda<S> {
                 size_of_val(&host[..]),
             )?;
         }
+        self.queue.counters.copy_to_host(size_of_val(&host[..]));
         self.synchronize()?;
         Ok(host)
     }
@@ -291,6 +322,7 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn synchronize(&self) -> Result<()> {
         self.stream()?;
+        self.queue.counters.wait();
         self.driver().synchronize()?;
         self.queue.status.check()
     }

@@ -15,9 +15,11 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::memory::{CudaBuffer, CudaView};
-use super::{Cuda, ffi};
-use crate::device::sample::{check_edges, check_method, no_vertex, repeated};
-use crate::device::{LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage};
+use super::{Cuda, dtype, ffi};
+use crate::device::sample::{check_edges, check_method, no_vertex, no_weights, repeated};
+use crate::device::{
+    DegreeFactors, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage,
+};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::rng::Variates;
@@ -36,6 +38,8 @@ struct GraphArrays {
     indices: CudaBuffer<u32>,
     edge_type: Option<CudaBuffer<u16>>,
     edge_weight: Option<CudaBuffer<f32>>,
+    /// `[n_vertices]`: sums of the weights of in-edges, if there are weights.
+    weighted_in_degree: Option<CudaBuffer<f64>>,
 }
 
 impl CudaGraph {
@@ -84,6 +88,7 @@ impl<S: Scalar> Sample for Cuda<S> {
             indices: self.upload(graph.indices())?,
             edge_type: graph.edge_type().map(|edge_type| self.upload(edge_type)).transpose()?,
             edge_weight: graph.edge_weight().map(|edge_weight| self.upload(edge_weight)).transpose()?,
+            weighted_in_degree: graph.weighted_in_degrees()?.map(|sums| self.upload(sums)).transpose()?,
         };
         Ok(CudaGraph { arrays: Arc::new(arrays) })
     }
@@ -135,6 +140,44 @@ impl<S: Scalar> Sample for Cuda<S> {
             edge_type: relabelled.edge_type,
             edge_weight: relabelled.edge_weight,
         })
+    }
+
+    fn degree_factors(
+        &self,
+        graph: &CudaGraph,
+        src: CudaView<'_, u32>,
+        indptr: CudaView<'_, u32>,
+        has_estimates: bool,
+        weighted: bool,
+    ) -> Result<DegreeFactors<Self>> {
+        let sums = match (&graph.arrays.weighted_in_degree, weighted) {
+            (_, false) => None,
+            (None, true) => return Err(no_weights()),
+            (sums, true) => sums.as_ref(),
+        };
+        let (n_src, n_dst) = (src.len(), indptr.len().saturating_sub(1));
+        let [row, column, own] = [self.scratch::<S>(n_dst)?, self.scratch(n_src)?, self.scratch(n_dst)?];
+        let stream = self.stream()?;
+        // SAFETY: the arrays have the lengths that they are given; sources are vertices of the graph, and `sums`, if
+        // there are any, are as many as vertices.
+        let code = unsafe {
+            ffi::cohop_sample_degree_factors(
+                dtype::<S>(),
+                graph.for_kernels(),
+                pointer_or_null(sums),
+                n_src as u64,
+                n_dst as u64,
+                src.pointer(),
+                indptr.pointer(),
+                has_estimates,
+                row.pointer().cast(),
+                column.pointer().cast(),
+                own.pointer().cast(),
+                stream,
+            )
+        };
+        self.check("sample_degree_factors", code)?;
+        Ok(DegreeFactors { row, column, own })
     }
 }
 

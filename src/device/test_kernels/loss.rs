@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 test_devices! {
     log_softmax_nll log_softmax_nll_of_many_classes log_softmax_nll_of_extreme_logits labels_out_of_range
-    element_losses element_losses_of_extreme_values element_losses_of_wrong_lengths_are_errors
+    right_predictions_are_counted right_predictions_among_equals_and_nan element_losses element_losses_of_extreme_values element_losses_of_wrong_lengths_are_errors
 }
 
 /// Loss and its gradient in f64: lse, loss, gradient.
@@ -143,6 +143,47 @@ fn labels_out_of_range<D: Loss>(device: &D) {
     let labels = Guarded::new(device, &[0]);
     let matrix = logits.matrix(2, 3);
     assert!(device.log_softmax_nll(matrix, labels.view(), lse.view_mut(), loss.view_mut()).is_err());
+}
+
+fn right_predictions_are_counted<D: Loss>(device: &D) {
+    let rows = prop_oneof![3 => 0..40usize, 1 => Just(5000)];
+    for_cases((rows, 0..70usize, any::<u64>()), |(n, n_class, seed)| {
+        let mut random = Random(seed);
+        // Few values, so that the largest is often there several times.
+        let scores: Vec<D::Scalar> =
+            (0..n * n_class).map(|_| D::Scalar::from_f64(random.index(n_class) as f64)).collect();
+        let labels: Vec<i32> = (0..n).map(|_| random.index(n_class + 2) as i32 - 1).collect();
+        let first_largest = |row: &[f64]| {
+            let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            row.iter().position(|&x| x == most).unwrap() as i32
+        };
+        let rows = to_f64(&scores);
+        let right = if n_class == 0 {
+            0
+        } else {
+            rows.chunks(n_class).zip(&labels).filter(|(row, label)| first_largest(row) == **label).count()
+        };
+        let (scores, labels) = (Guarded::new(device, &scores), Guarded::new(device, &labels));
+        let mut out = Guarded::new(device, &[7u32]);
+        device.count_right(scores.matrix(n, n_class), labels.view(), out.view_mut()).unwrap();
+        assert_eq!(out.read(), [7 + right as u32]);
+    });
+}
+
+fn right_predictions_among_equals_and_nan<D: Loss>(device: &D) {
+    let (nan, low) = (f64::NAN, f64::NEG_INFINITY);
+    let rows = [([nan, 1.0, 1.0], 1), ([nan, nan, nan], 0), ([low, nan, low], 0), ([0.0, 0.0, -0.0], 0)];
+    let scores = rows.map(|(row, _)| row).concat();
+    let scores: Vec<_> = scores.into_iter().map(D::Scalar::from_f64).collect();
+    let scores = Guarded::new(device, &scores);
+    for (column, expected) in [(0, 3), (1, 1), (2, 0), (IGNORED, 0), (3, 0), (i32::MIN, 0)] {
+        let labels = Guarded::new(device, &[column; 4]);
+        let mut out = Guarded::new(device, &[0u32]);
+        device.count_right(scores.matrix(4, 3), labels.view(), out.view_mut()).unwrap();
+        assert_eq!(out.read(), [expected], "{column}");
+    }
+    let (labels, mut out) = (Guarded::new(device, &[0; 3]), Guarded::new(device, &[0u32]));
+    assert!(device.count_right(scores.matrix(4, 3), labels.view(), out.view_mut()).is_err());
 }
 
 const ELEMENT_LOSSES: [ElementLoss; 2] = [ElementLoss::BinaryCrossEntropy, ElementLoss::SquaredError];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Random, test_devices};
 use crate::device::{
-    Cpu, Element, FeatureElement, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Storage,
+    Cpu, Element, FeatureElement, LaborIterations, Method, Sample, SampleSpec, SampledBlock, Scalar, Storage,
 };
 use crate::error::Error;
 use crate::graph::Graph;
@@ -13,6 +13,7 @@ use crate::rng::{Dependence, Kappa, Variates};
 test_devices! {
     short_rows rows_beyond_a_warps_registers a_hub many_relations candidates_in_a_hash_table layers next_to_nothing
     wrong_destinations_are_errors what_graph_or_variates_lack_is_an_error too_many_edges_are_an_error
+    degree_factors
 }
 
 const NEIGHBOR: Method = Method::NEIGHBOR;
@@ -398,4 +399,41 @@ mod cuda {
             }
         });
     }
+}
+
+/// By the formulas, to the bit: with and without weights and estimates, isolated vertices and rows without edges too.
+fn degree_factors<D: Sample>(device: &D) {
+    let graph = graph_of_degrees(300, 3, |v| if v.is_multiple_of(7) { 0 } else { v % 40 });
+    let loaded = device.load_graph(&graph).unwrap();
+    let src: Vec<u32> = (0..300).rev().collect();
+    let n_dst = 120;
+    let n_edge = |t: u32| t % 5;
+    let indptr: Vec<u32> = (0..=n_dst).map(|t| (0..t).map(n_edge).sum()).collect();
+    let sums = graph.weighted_in_degrees().unwrap().unwrap();
+    for (has_estimates, weighted) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (ids, ends) = (device.upload(&src).unwrap(), device.upload(&indptr).unwrap());
+        let (ids, ends) = (D::view(&ids), D::view(&ends));
+        let factors = device.degree_factors(&loaded, ids, ends, has_estimates, weighted).unwrap();
+        let read = |x: &D::Buffer<D::Scalar>| device.download(D::view(x)).unwrap();
+        let (row, column, own) = (read(&factors.row), read(&factors.column), read(&factors.own));
+        let with_loop = |v: u32| if weighted { sums[v as usize] } else { graph.in_degree(v) as f64 } + 1.0;
+        let expected: Vec<D::Scalar> =
+            src.iter().map(|&v| D::Scalar::from_f64(1.0 / with_loop(v).sqrt())).collect();
+        assert_eq!(column, expected);
+        for (t, &v) in src[..n_dst as usize].iter().enumerate() {
+            let k = n_edge(t as u32);
+            let share = if has_estimates { 1.0 } else { f64::from(k) };
+            let of_row = graph.in_degree(v) as f64 / share / with_loop(v).sqrt();
+            assert_eq!(row[t], D::Scalar::from_f64(if k > 0 { of_row } else { 0.0 }), "{t}");
+            assert_eq!(own[t], D::Scalar::from_f64(1.0 / with_loop(v)), "{t}");
+        }
+    }
+    let unweighted = Arc::new(Graph::from_csr(vec![0, 1], vec![0]).unwrap());
+    let (loaded, ids) = (device.load_graph(&unweighted).unwrap(), device.upload(&[0]).unwrap());
+    let ends = device.upload(&[0, 1]).unwrap();
+    assert!(device.degree_factors(&loaded, D::view(&ids), D::view(&ends), false, true).is_err());
+    let none = device.upload::<u32>(&[]).unwrap();
+    let zero = device.upload(&[0]).unwrap();
+    let factors = device.degree_factors(&loaded, D::view(&none), D::view(&zero), false, false).unwrap();
+    assert_eq!((D::len(&factors.row), D::len(&factors.column)), (0, 0));
 }

@@ -2,6 +2,7 @@ use approx::assert_abs_diff_eq;
 
 use super::*;
 use crate::device::Cpu;
+use crate::graph::Graph;
 use crate::rng::uniform;
 
 fn config(method: Method, fanouts: &[usize]) -> SamplerConfig {
@@ -110,7 +111,7 @@ fn degrees_are_those_of_the_whole_graph() {
     let sampler = Sampler::new(config(Method::NEIGHBOR, &[2])).unwrap();
     let plain = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
     assert!(plain.blocks[0].symmetric_weights(&Cpu::new()).unwrap().is_none());
-    let sampler = sampler.with_degrees_of(graph.clone());
+    let sampler = sampler.with_degrees();
     let batch = sampler.sample(&Cpu::<f64>::new(), &graph, &[20], 0).unwrap();
     let (_, own) = batch.blocks[0].symmetric_weights(&Cpu::new()).unwrap().unwrap();
     assert_abs_diff_eq!(own[0], 1.0 / 21.0, epsilon = 1e-12);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use self::host_memory::Pending;
 use self::timeline::{Clock, Lost, Mark, Stream, Work};
-use super::memory::Address;
+use super::memory::{Address, Free};
 use crate::error::{Error, Result};
 
 /// How many emulated GPUs there are.
@@ -28,6 +28,8 @@ const N_DEVICES: usize = 4;
 pub(super) struct Driver {
     ordinal: usize,
     stream: Arc<Stream>,
+    /// Where blocks end that another stream uses too.
+    ends: Stream,
     /// What launchers are given: at one place as long as they may queue.
     launchers: Box<Launchers>,
 }
@@ -84,7 +86,7 @@ impl Drop for Launch {
 unsafe extern "C" fn queue_launch(
     launchers: *const Launchers,
     _name: *const c_char,
-    _is_launch: bool,
+    is_launch: bool,
     run: Run,
     discard: Discard,
     work: *mut c_void,
@@ -92,6 +94,9 @@ unsafe extern "C" fn queue_launch(
     let launch = Launch { work, run, discard };
     // SAFETY: the caller's promise.
     let stream = unsafe { &(*launchers).stream };
+    if is_launch {
+        stream.count_launch();
+    }
     stream.queue(Work::Run(Box::new(move || launch.run())));
 }
 
@@ -112,9 +117,9 @@ impl Driver {
     }
 
     fn with_stream(ordinal: usize, stream: Stream) -> Self {
-        let stream = Arc::new(stream);
+        let (ends, stream) = (Stream::new(stream.clock().clone()), Arc::new(stream));
         let launchers = Box::new(Launchers { queue: queue_launch, stream: stream.clone() });
-        Driver { ordinal, stream, launchers }
+        Driver { ordinal, stream, ends, launchers }
     }
 
     /// The same GPU with a stream of its own.
@@ -131,6 +136,11 @@ impl Driver {
     pub(super) fn bind(&self) -> Result<*mut c_void> {
         self.stream.clock().check("use the device")?;
         Ok((&raw const *self.launchers).cast_mut().cast())
+    }
+
+    /// Kernels launched in this stream.
+    pub(super) fn launches(&self) -> u64 {
+        self.stream.launches()
     }
 
     /// As on a device where memory is pooled; else exact sizes: the address sanitizer sees an access to the first byte
@@ -157,31 +167,44 @@ impl Driver {
     /// # Safety
     /// `address` came from [`allocate`](Driver::allocate) with as many bytes, and nothing uses it any more.
     pub(super) unsafe fn free(&self, address: Address, bytes: usize) {
+        // The block may still be to be overwritten. An error is told by the next call.
+        let _ = self.ends.wait();
         // SAFETY: the caller's promise.
         unsafe { std::alloc::dealloc(address.0, layout(bytes)) };
     }
 
-    /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use. Returns whether the
-    /// block may be kept for reuse.
+    /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use. `None`: the block is
+    /// freed when they have run.
     ///
     /// # Safety
     /// `address` came from [`allocate`](Driver::allocate) with as many bytes, and nothing uses it that is queued from
-    /// now on, unless the block is reused.
-    pub(super) unsafe fn retire(&self, user: &Driver, address: Address, bytes: usize) -> bool {
-        if Driver::POOLED {
-            // SAFETY: the memory is not given back to the system before the streams are done.
-            user.stream.queue(Work::CleanUp(Box::new(move || unsafe { poison(address, bytes) })));
-            return true;
+    /// now on, unless the block is used again.
+    pub(super) unsafe fn retire(
+        &self,
+        user: &Driver,
+        address: Address,
+        bytes: usize,
+    ) -> Result<Option<Free>> {
+        let is_shared = !Arc::ptr_eq(&self.stream, &user.stream);
+        // Blocks that two streams use end in a third, so that neither waits for the other.
+        let last = if is_shared { &self.ends } else { &*self.stream };
+        if is_shared {
+            last.queue(Work::WaitFor(self.stream.mark()));
+            last.queue(Work::WaitFor(user.stream.mark()));
         }
-        if !Arc::ptr_eq(&self.stream, &user.stream) {
-            self.stream.queue(Work::WaitFor(user.stream.mark()));
-        }
-        self.stream.queue(Work::CleanUp(Box::new(move || {
+        last.queue(Work::CleanUp(Box::new(move || {
             let address = address;
-            // SAFETY: the caller's promise; both streams have passed what used the block.
-            unsafe { std::alloc::dealloc(address.0, layout(bytes)) };
+            // SAFETY: the caller's promise; the streams have passed what used the block.
+            unsafe {
+                if Driver::POOLED {
+                    poison(address, bytes);
+                } else {
+                    std::alloc::dealloc(address.0, layout(bytes));
+                }
+            }
         })));
-        false
+        let used_until = is_shared.then(|| Event(last.mark()));
+        Ok(Driver::POOLED.then_some(Free { address, used_until }))
     }
 
     pub(super) fn allocate_shared(&self, bytes: usize) -> Result<Address> {

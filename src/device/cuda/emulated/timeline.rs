@@ -11,7 +11,7 @@
 //! After an error, a device's later works do not run, and all calls return the error, as CUDA does it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,7 @@ pub(super) enum Work {
 pub(super) struct Stream {
     number: u64,
     clock: Arc<Clock>,
+    n_launches: AtomicU64,
 }
 
 struct Queue {
@@ -132,7 +133,15 @@ impl Stream {
         let queue =
             Queue { clock: of_queue, works: VecDeque::new(), is_running: false, n_queued: 0, n_done: 0 };
         state.queues.insert(number, queue);
-        Stream { number, clock }
+        Stream { number, clock, n_launches: AtomicU64::new(0) }
+    }
+
+    pub(super) fn count_launch(&self) {
+        self.n_launches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn launches(&self) -> u64 {
+        self.n_launches.load(Ordering::Relaxed)
     }
 
     pub(super) fn clock(&self) -> &Arc<Clock> {
