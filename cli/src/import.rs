@@ -47,7 +47,8 @@ pub(super) struct ImportArgs {
     #[arg(long, default_value_t = 2048, value_name = "MIB", value_parser = number::between(16, 1 << 30))]
     memory: usize,
     /// What the columns of text hold: source, destination, weight, type, time, or - for what is not read. Types are
-    /// numbers, or names, which are numbered in their sorted order (with relations.txt to tell)
+    /// numbers, or names, which are numbered in their sorted order (with relations.txt to tell). A header that says
+    /// otherwise is refused
     #[arg(
         long,
         value_name = "NAME,...",

@@ -12,6 +12,7 @@ use cohop::data::FeatureDtype;
 mod array;
 mod by_id;
 mod collect;
+mod columns;
 mod edge_index;
 mod edges;
 mod graphbolt;
@@ -33,7 +34,8 @@ mod text;
 mod typed;
 mod vertices;
 
-pub use edges::{Column, EdgeText};
+pub use columns::Column;
+pub use edges::EdgeText;
 pub use import::{Format, Imported, Options, SelfLoops, import};
 pub use split::SplitFrom;
 
