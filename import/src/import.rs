@@ -145,10 +145,13 @@ pub fn import(
     for path in [&folder, &scratch] {
         fs::create_dir(path).map_err(|e| Error::io(path, e))?;
     }
-    let imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
+    let mut imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
     // Trusted: the edges were checked before they were written.
     let loaded = load_with(&folder, &LoadOptions { trust_indices: true });
-    loaded.map_err(|error| of_input(error, &folder, &inputs[0], options))?;
+    let loaded = loaded.map_err(|error| of_input(error, &folder, &inputs[0], options))?;
+    split::tell_unlabelled(&loaded, &mut imported.notes);
+    // Its files are mapped.
+    drop(loaded);
     let rename = || -> std::io::Result<()> {
         let old = made.path().join("old");
         let replaced = out.exists();

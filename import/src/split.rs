@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use cohop::data::MAX_SPLITS;
 use cohop::data::npy::{Dtype, NpyArray, Writer};
+use cohop::data::{Dataset, MAX_SPLITS};
 use cohop::rng::{Purpose, bounded};
 use cohop::{Error, Result};
 
@@ -256,6 +256,25 @@ impl Vertices<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Notes of vertices in parts of a split that have no label, where any vertex has one.
+pub(crate) fn tell_unlabelled(dataset: &Dataset, found: &mut Vec<String>) {
+    if dataset.n_classes == 0 {
+        return;
+    }
+    let parts = [
+        (&dataset.train_idx, "training", "nothing is learnt from them"),
+        (&dataset.val_idx, "validation", "they do not count"),
+        (&dataset.test_idx, "test", "they do not count"),
+    ];
+    let of = if dataset.splits.len() > 1 { " of the first split" } else { "" };
+    for (part, name, meaning) in parts {
+        let n = part.iter().filter(|&&v| dataset.labels[v as usize] < 0).count();
+        if n > 0 {
+            found.push(format!("{n} {name} vertices{of} have no label: {meaning}"));
+        }
     }
 }
 

@@ -1,88 +1,9 @@
 //! Labels, features and splits of files beside the edges, through whole imports.
 
-use std::path::PathBuf;
+use cohop::data::{Dataset, FeatureDtype};
 
-use cohop::data::{Dataset, FeatureDtype, load};
-
-use crate::testing::{file, npy, text};
-use crate::{Format, Imported, Options, SplitFrom, import};
-
-/// Files to import, and what came of them.
-struct Case {
-    folder: tempfile::TempDir,
-    options: Options,
-}
-
-impl Case {
-    /// A list of edges.
-    fn new(edges: &str) -> Self {
-        let case = Case { folder: tempfile::tempdir().unwrap(), options: Options::default() };
-        text(&case.at("edges.txt"), edges);
-        case
-    }
-
-    /// The same with ids of any kind.
-    fn mapped(edges: &str) -> Self {
-        let mut case = Case::new(edges);
-        case.options.read.text.map_ids = true;
-        case
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn import(&self) -> cohop::Result<(Imported, Dataset)> {
-        let options = Options { memory: 16 << 20, overwrite: true, ..self.options.clone() };
-        let out = self.at("out");
-        let imported = import(Format::Edges, &[self.at("edges.txt")], &out, &options, &mut |_, _| Ok(()))?;
-        Ok((imported, load(out)?))
-    }
-
-    /// Asserts that the import is refused, with all of `texts` in the message.
-    fn refused(&self, texts: &[&str]) {
-        let Err(error) = self.import() else { panic!("no error: expected {texts:?}") };
-        let error = error.to_string();
-        assert!(texts.iter().all(|text| error.contains(text)), "{error}: expected {texts:?}");
-    }
-
-    /// The classes that a file of labels gives, and their number.
-    fn classes(&mut self, labels: &str) -> (Vec<i32>, usize) {
-        self.label(labels);
-        let (_, set) = self.import().unwrap();
-        (set.labels.to_vec(), set.n_classes)
-    }
-
-    fn label(&mut self, labels: &str) {
-        text(&self.at("labels.csv"), labels);
-        self.options.labels = Some(self.at("labels.csv"));
-    }
-
-    fn array(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        file(&self.at(name), bytes);
-        self.at(name)
-    }
-
-    /// The parts that three files give.
-    fn split(&mut self, files: [PathBuf; 3]) -> [Vec<u32>; 3] {
-        self.options.split = Some(SplitFrom::Files(files));
-        let (_, set) = self.import().unwrap();
-        [&set.train_idx, &set.val_idx, &set.test_idx].map(|part| part.to_vec())
-    }
-
-    /// The rows of features that a file gives.
-    fn features(&mut self, path: PathBuf) -> Vec<Vec<f32>> {
-        self.options.features = Some(path);
-        let (_, set) = self.import().unwrap();
-        let features = set.features.to_dtype(FeatureDtype::F32).unwrap();
-        let cohop::data::Features::F32(dense) = features else { panic!("not dense") };
-        (0..dense.n_rows()).map(|row| dense.row(row).to_vec()).collect()
-    }
-
-    fn written(&self, name: &str) -> String {
-        std::fs::read_to_string(self.at("out").join(name)).unwrap()
-    }
-}
+use crate::SplitFrom;
+use crate::testing::{Case, npy, text};
 
 #[test]
 fn classes_may_have_names_and_ids_may_have_commas() {
@@ -118,7 +39,7 @@ fn classes_are_one_a_line_or_chosen_of_several_columns() {
     case.label("zoo\nart\n");
     case.refused(&["labels.csv", "2 labels", "3 vertices"]);
     case.label("a\nb\nc\nd\n");
-    case.refused(&["line 4", "\"d\"", "of 3"]);
+    case.refused(&["line 4", "\"d\"", "4 labels, there are 3"]);
     case.options.read.label_column = Some(1);
     assert_eq!(case.classes("id,year,topic\n2,1999,b\n0,2001,a\n"), (vec![0, -1, 1], 2));
     case.label("2,1999\n");
