@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::{Bar, json_lines};
-use crate::data::{Again, DataArgs};
+use crate::data::DataAgainArgs;
 use crate::given::Given;
 use crate::plot::{self, Plot, Scale, Series};
 use crate::table::{Table, count};
@@ -28,10 +28,7 @@ pub(super) struct InferenceArgs {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     #[command(flatten)]
-    data: DataArgs,
-    /// Predict although the data set is not the one of training
-    #[arg(long)]
-    other_data: bool,
+    data: DataAgainArgs,
     /// The fanouts to compare, each that of all layers; full neighbourhoods are the last row in any case
     #[arg(long, default_value = "5,10,20,full", value_name = "K,K,...")]
     fanouts_each: Fanouts,
@@ -49,7 +46,7 @@ pub(super) fn run(global: &Global, args: &InferenceArgs, given: &Given) -> Resul
         return Err(Error::invalid("--fanouts-each", 0, "at least 1 each"));
     }
     let info = read_info(&args.checkpoint)?;
-    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
+    let dataset = Arc::new(args.data.load(given, &info)?);
     let sampled = args.fanouts_each.0.iter().copied().filter(|&fanout| fanout != usize::MAX);
     let config = InferenceConfig { fanouts: sampled.collect(), batch_size: args.batch_size };
     let rows = study::inference(&dataset, &args.checkpoint, &config, &mut Bar::new(global))?;
