@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::signals::{Signals, remove_folder};
 use super::{Global, number, output};
-use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
+use cohop::data::{self, FeatureDtype, LoadOptions, MAX_CLASSES, RmatData};
 use cohop::graph::Rmat;
 use cohop::{Error, Result};
 
@@ -52,7 +52,7 @@ pub(super) struct GenerateArgs {
     #[arg(long, default_value_t = FeatureDtype::F32, value_name = "DTYPE")]
     feature_dtype: FeatureDtype,
     /// Number of classes
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = number::between(1, i32::MAX as u64))]
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = number::between(1, MAX_CLASSES as u64))]
     classes: usize,
     /// Memory for sorting edges, in MiB
     #[arg(long, default_value_t = 1024, value_name = "MIB")]
@@ -88,7 +88,10 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
         Err(error) => return Err(error),
     }
     // Trusted: just written.
-    let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary()?;
+    let loaded = data::load_with(&args.out, &LoadOptions { trust_indices: true });
+    let summary = loaded.and_then(|set| set.summary()).map_err(|error| {
+        Error::format(&args.out, format!("is written and complete, but cannot be summed up: {error}"))
+    })?;
     if global.json {
         output::json(&summary)?
     } else {

@@ -18,9 +18,11 @@ pub(super) fn line(text: impl std::fmt::Display) -> Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| Error::io(STDOUT, e))
 }
 
-/// Prints a value as one line of JSON. NaN becomes `null`.
+/// Prints a value as one line of JSON, piece by piece, as it may have a number for each class. NaN becomes `null`.
 pub(super) fn json(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string(value).map_err(|e| Error::format(STDOUT, e))?)
+    let mut out = std::io::stdout().lock();
+    let written = serde_json::to_writer(&mut out, value).map_err(std::io::Error::from);
+    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).map_err(|e| Error::io(STDOUT, e))
 }
 
 /// Whether a message was lost.
