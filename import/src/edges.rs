@@ -115,6 +115,8 @@ pub(crate) struct Reader<'a> {
     has_kinds: bool,
     /// Bytes that ids may take.
     memory: u64,
+    /// More vertices there are not.
+    n_vertices: Option<u64>,
     pub(crate) ids: Ids,
     times: Option<Writer>,
     largest_kind: u16,
@@ -140,6 +142,7 @@ impl<'a> Reader<'a> {
             has_weights,
             has_kinds,
             memory,
+            n_vertices: options.n_vertices,
             ids,
             times,
             largest_kind: 0,
@@ -308,13 +311,25 @@ impl<'a> Reader<'a> {
 
     /// The number of a vertex.
     fn vertex(&mut self, id: &str, fail: &dyn Fn(String) -> Error) -> Result<u32> {
+        let limit = self.n_vertices.unwrap_or(MAX_VERTICES);
         if self.text.map_ids {
-            return self.ids.number(id, self.memory);
+            let number = self.ids.number(id, self.memory)?;
+            return match u64::from(number) < limit {
+                true => Ok(number),
+                false => {
+                    Err(fail(format!("id {} is one more than the {limit} of --num-vertices", shown(id))))
+                }
+            };
         }
-        let number = id.parse::<u32>().ok().filter(|&v| u64::from(v) < MAX_VERTICES);
+        let number = id.parse::<u32>().ok().filter(|&v| u64::from(v) < limit.min(MAX_VERTICES));
         number.ok_or_else(|| {
-            let most = MAX_VERTICES - 1;
-            fail(format!("id {}: expected an integer from 0 to {most}, or --ids map", shown(id)))
+            // What --num-vertices does not allow is no reason to map ids.
+            let is_number = id.parse::<u32>().is_ok_and(|v| u64::from(v) < MAX_VERTICES);
+            let (most, or) = match is_number {
+                true => (limit - 1, format!(", as --num-vertices is {limit}")),
+                false => (MAX_VERTICES - 1, ", or --ids map".to_owned()),
+            };
+            fail(format!("id {}: expected an integer from 0 to {most}{or}", shown(id)))
         })
     }
 }

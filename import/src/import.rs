@@ -206,6 +206,9 @@ fn check(format: Format, inputs: &[PathBuf], out: &Path, options: &Options) -> R
     if options.memory < LEAST_MEMORY {
         return Err(Error::invalid("--memory", options.memory, format!("at least {LEAST_MEMORY} bytes")));
     }
+    if let Some(n) = options.read.n_vertices.filter(|n| !(1..=MAX_VERTICES).contains(n)) {
+        return Err(Error::invalid("--num-vertices", n, format!("1 to {MAX_VERTICES}")));
+    }
     if out.exists() && !options.overwrite {
         return Err(Error::format(out, "exists: --overwrite replaces it"));
     }

@@ -23,6 +23,7 @@ mod matrix_market;
 mod names;
 mod npz_csr;
 mod ogb;
+mod once;
 mod rows;
 mod sink;
 mod sort;

@@ -374,11 +374,19 @@ fn what_cannot_be_is_refused_and_nothing_is_left() {
     refused("0 1\n-1 2\n", &plain, &["line 2", "-1", "--ids map"]);
     refused("0 4294967295\n", &plain, &["line 1", "4294967295"]);
     let with = |read: ReadOptions| Options { read, ..options() };
+    let limited = |n, map_ids| {
+        let text = EdgeText { map_ids, ..EdgeText::default() };
+        with(ReadOptions { n_vertices: Some(n), text, ..ReadOptions::default() })
+    };
+    let beyond = "e.txt: line 3: id \"5\": expected an integer from 0 to 4, as --num-vertices is 5";
+    refused("# a\n0 1\n5 2\n", &limited(5, false), &[beyond]);
+    refused("0 1\nx 2\n", &limited(5, false), &["line 2: id \"x\"", "or --ids map"]);
     refused(
-        "0 1\n5 2\n",
-        &with(ReadOptions { n_vertices: Some(5), ..ReadOptions::default() }),
-        &["vertex 5"],
+        "b a\na c\n",
+        &limited(2, true),
+        &["e.txt: line 2: id \"c\" is one more than the 2 of --num-vertices"],
     );
+    refused("0 1\n", &limited(0, false), &["--num-vertices is 0"]);
     let columns = |columns: &[Column]| {
         let text = EdgeText { columns: columns.to_vec(), ..EdgeText::default() };
         with(ReadOptions { text, ..ReadOptions::default() })
