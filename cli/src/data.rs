@@ -6,6 +6,7 @@ use cohop::train::{CheckpointInfo, Fingerprint};
 use cohop::{Error, Result};
 
 use crate::given::{self, Given};
+use crate::number;
 
 // The data set of a command. (No doc comment: clap would use it as the help of the command.)
 #[derive(Clone, Debug, Args)]
@@ -15,10 +16,10 @@ pub(crate) struct DataArgs {
     #[arg(long = "data", value_name = "DATA", default_value = "sbm")]
     pub name: String,
     /// Which of several published splits to use
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = number::any::<usize>())]
     pub split: Option<usize>,
     /// Element type of features in memory; slicing a batch widens them
-    #[arg(long, value_name = "f32|f16|bf16")]
+    #[arg(long, value_name = "f32|f16|bf16", value_parser = number::setting::<FeatureDtype>)]
     pub feature_dtype: Option<FeatureDtype>,
 }
 
@@ -33,10 +34,10 @@ pub(crate) struct DataAgainArgs {
     #[arg(long)]
     other_data: bool,
     /// Which of several published splits to use [default: that of training]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = number::any::<usize>())]
     split: Option<usize>,
     /// Element type of features in memory; slicing a batch widens them [default: that of training]
-    #[arg(long, value_name = "f32|f16|bf16")]
+    #[arg(long, value_name = "f32|f16|bf16", value_parser = number::setting::<FeatureDtype>)]
     feature_dtype: Option<FeatureDtype>,
 }
 

@@ -25,10 +25,10 @@ use cohop::{Error, Result};
 /// of vertex k, or of the k-th of --vertices. With --logits it writes the scores of all classes (f32, [vertices,
 /// classes]).
 ///
-/// Data set, split, type of features, sampler and its seed are those of training, unless given. Another data set (--data with
-/// --other-data) must have as many feature columns as that of training, or no features and as many vertices if that
-/// one has none; and as many relations. It needs neither labels nor a split; where it has both, the accuracy on its
-/// validation and test vertices is printed.
+/// Data set, split, type of features, sampler and its seed are those of training, unless given. Another data set
+/// (--data with --other-data) must have as many feature columns as that of training, or no features and as many
+/// vertices if that one has none; and as many relations. It needs neither labels nor a split; where it has both, the
+/// accuracy on its validation and test vertices is printed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,13 @@ pub(super) struct InferArgs {
     #[arg(long, value_enum, default_value_t = Neighborhoods::Full, help_heading = "Neighbourhoods")]
     eval: Neighborhoods,
     /// With --eval sampled: how many neighbours to sample in each layer, -1 for all [default: as in training]
-    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true, help_heading = "Neighbourhoods")]
+    #[arg(
+        long,
+        value_name = "K,K,...",
+        allow_hyphen_values = true,
+        help_heading = "Neighbourhoods",
+        value_parser = number::fanouts
+    )]
     fanouts: Option<Fanouts>,
     /// With --eval sampled: how many vertices to predict at a time
     #[arg(

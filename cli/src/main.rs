@@ -54,10 +54,16 @@ struct Global {
     #[arg(long, global = true, value_name = "N", value_parser = number::between(1, MAX_THREADS))]
     threads: Option<usize>,
     /// Where to compute: cpu, cuda, or cuda:1 for the second GPU
-    #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "cpu",
+        value_name = "DEVICE",
+        value_parser = number::setting::<device::DeviceName>
+    )]
     device: device::DeviceName,
     /// Seed of everything random
-    #[arg(long, global = true, default_value_t = 0, value_name = "S")]
+    #[arg(long, global = true, default_value_t = 0, value_name = "S", value_parser = number::any::<u64>())]
     seed: u64,
     /// Print one JSON object per line on stdout, and nothing else there
     #[arg(long, global = true)]

@@ -263,6 +263,23 @@ fn messages_name_what_people_can_change() {
             "train --lr-schedule linear",
             "for '--lr-schedule <SCHEDULE>': expected constant, step:EVERY:FACTOR",
         ),
+        ("train --epochs x", "for '--epochs <EPOCHS>': \"x\" is not a whole number"),
+        ("info --threads 0", "for '--threads <N>': 0 is below 1"),
+        ("info --seed 1.5", "for '--seed <S>': \"1.5\" is not a whole number"),
+        ("generate --out g --scale 40", "for '--scale <SCALE>': 40 is above 31"),
+        ("study work --batch-sizes 8,0", "for '--batch-sizes <N,N,...>': 0 is below 1"),
+        ("import edges e --out g --num-vertices x", "\"x\" is not a whole number"),
+        ("import edges e --out g --columns a,b", "for '--columns <NAME,...>': expected source, destination"),
+        ("train --kappa x", "for '--kappa <N>': expected a whole number of at least 1, or inf"),
+        ("train --device gpu", "for '--device <DEVICE>': expected cpu, cuda or cuda:N"),
+        // A layer without neighbours is none.
+        ("train --fanouts 5,0", "for '--fanouts <K,K,...>': a fanout of 0 samples nothing"),
+        ("infer --checkpoint c --out o --fanouts 0,5", "a fanout of 0 samples nothing"),
+        ("study modes --fanouts 0", "a fanout of 0 samples nothing"),
+        ("study cost --fanouts 5,0", "a fanout of 0 samples nothing"),
+        ("study work --fanouts 5,0", "a fanout of 0 samples nothing"),
+        ("study kappa --fanouts 5,0", "a fanout of 0 samples nothing"),
+        ("study inference --checkpoint c --fanouts-each 5,0", "a fanout of 0 samples nothing"),
     ] {
         fails(&run(arguments), 2, message);
     }
@@ -310,4 +327,30 @@ fn options_of_training_do_what_they_say() {
             format!("train --epochs 1 --hidden 4 --optimizer sgd --momentum 0.9 --sampler {sampler} --json");
         assert_eq!(json_lines(&run(&arguments)).len(), 2);
     }
+}
+
+#[test]
+fn files_in_the_place_of_folders_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    std::fs::write(folder.path().join("plain.txt"), "0 1\n").unwrap();
+    let message = "cohop: plain.txt: is a file, expected a folder\n";
+    for arguments in [
+        "train --checkpoint plain.txt",
+        "train --checkpoint plain.txt/run",
+        "import edges plain.txt --out plain.txt",
+        "import edges plain.txt --out plain.txt --overwrite",
+        "import edges plain.txt --out plain.txt/set",
+        "import ogb plain.txt --out set",
+        "import graphbolt plain.txt --out set",
+        "generate --out plain.txt",
+        "generate --out plain.txt/set --scale 4",
+    ] {
+        fails(&run(arguments), 1, message);
+    }
+    let path = "plain.txt/checkpoint.safetensors: a part of this path is a file, expected a folder";
+    fails(&run("infer --checkpoint plain.txt --out p.npy"), 1, path);
+    std::fs::write(folder.path().join("e.npy"), "\u{1}").unwrap();
+    fails(&run("import edge-index e.npy --out set"), 1, "e.npy: the file ends within the .npy header");
+    assert_eq!(std::fs::read(folder.path().join("plain.txt")).unwrap(), b"0 1\n");
 }
