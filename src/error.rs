@@ -227,11 +227,15 @@ impl Error {
         Error::Io { path: path.into(), source }
     }
 
-    /// The error of a folder that could not be made: names the file that is in its place, or in that of one above it.
+    /// The [`Error::Io`] of a folder that could not be made: names the file that is in its place, or in that of one above
+    /// it.
     pub fn no_folder(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         let path = path.into();
         match path.ancestors().find(|place| place.exists()) {
-            Some(file) if !file.is_dir() => Error::format(file, "is a file, expected a folder"),
+            Some(file) if !file.is_dir() => {
+                let text = "is a file, expected a folder";
+                Error::io(file, std::io::Error::new(ErrorKind::AlreadyExists, text))
+            }
             _ => Error::io(path, source),
         }
     }

@@ -1,7 +1,8 @@
 //! The command line: `cohop train | infer | info | import | generate | study | bench | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object per line and nothing else), progress and messages to stderr.
-//! Exit status: 0 success, 1 failure, 2 wrong usage, 130 and 143 stopped by SIGINT and SIGTERM, 141 the reader of
+//! Exit status: 0 success, 1 failure (a file or folder that an option names cannot be read or written, too), 2 wrong
+//! usage, 130 and 143 stopped by SIGINT and SIGTERM, 141 the reader of
 //! stdout has gone.
 
 mod bench;

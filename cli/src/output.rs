@@ -43,7 +43,15 @@ pub(super) fn lost_messages() -> bool {
 /// `Ok` if a file can be written here, which neither changes one that exists nor leaves one behind. To be asked before
 /// the work whose result goes there, which `option` names.
 pub(super) fn check_writable(option: &'static str, path: &Path) -> Result<()> {
-    let io = |e| Error::invalid(option, path.display(), format!("a file that can be written ({e})"));
+    let io = |e: std::io::Error| {
+        let error = match e.kind() {
+            ErrorKind::NotFound => "its folder does not exist".to_owned(),
+            ErrorKind::IsADirectory => "it is a folder".to_owned(),
+            ErrorKind::NotADirectory => "a part of its path is a file".to_owned(),
+            _ => e.to_string(),
+        };
+        Error::format(path, format!("cannot be written, as {option} asks: {error}"))
+    };
     match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => Err(io(ErrorKind::IsADirectory.into())),
         Ok(existing) if existing.is_file() => {

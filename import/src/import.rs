@@ -210,6 +210,9 @@ fn check(format: Format, inputs: &[PathBuf], out: &Path, options: &Options) -> R
         return Err(Error::invalid("--num-vertices", n, format!("1 to {MAX_VERTICES}")));
     }
     let is_folder = matches!(format, Format::Ogb | Format::GraphBolt);
+    for input in inputs {
+        fs::metadata(input).map_err(|e| Error::io(input, e))?;
+    }
     for file in inputs.iter().filter(|_| is_folder).map(PathBuf::as_path).chain([out]) {
         if file.exists() && !file.is_dir() {
             return Err(Error::format(file, "is a file, expected a folder"));

@@ -10,7 +10,7 @@ use super::names::{
 };
 use crate::data::DataArgs;
 use crate::given::Given;
-use crate::{number, plot};
+use crate::{number, output, plot};
 use cohop::cache::Policy;
 use cohop::comm::threads::MAX_PES;
 use cohop::coop::{FirstLayer, Mode};
@@ -375,11 +375,8 @@ impl TrainArgs {
             let expected = format!("one number for each of the {} layers", self.model.layers);
             return Err(Error::invalid("--fanouts", fanouts, expected));
         }
-        if let Some(path) = &self.output.log
-            && let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
-            && !folder.is_dir()
-        {
-            return Err(Error::invalid("--log", path.display(), "a file in a folder that exists"));
+        if let Some(path) = &self.output.log {
+            output::check_writable("--log", path)?;
         }
         plot::check(self.output.plot.as_deref())
     }

@@ -187,9 +187,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
         "--cache-policy sieve",
         "--dependence renew",
         "--partition hash --mode independent",
-        "--log nowhere/log.csv",
         "--plot curves.gif",
-        "--plot nowhere/curves.svg",
     ] {
         let option = usage.split(' ').next().unwrap();
         fails(&run(&format!("train {usage}")), 2, option);
@@ -237,14 +235,6 @@ fn messages_name_what_people_can_change() {
         ("study kappa --cache-rows 10,10", "--cache-rows is a list with 10 twice"),
         ("study modes --pes 2,2", "--pes is a list with 2 twice"),
         ("study work --batch-sizes 8,8", "--batch-sizes is a list with 8 twice"),
-        (
-            "study kappa --plot nowhere/plot.svg",
-            "--plot is nowhere/plot.svg: expected a file that can be written",
-        ),
-        (
-            "infer --checkpoint c --out nowhere/p.npy",
-            "--out is nowhere/p.npy: expected a file that can be written",
-        ),
         ("study kappa --batch-size 1000000", "--batch-size is 1000000: expected 1 to the "),
         (
             "study kappa --samplers walk --kappas 4 --dependence rotate",
@@ -327,6 +317,47 @@ fn options_of_training_do_what_they_say() {
             format!("train --epochs 1 --hidden 4 --optimizer sgd --momentum 0.9 --sampler {sampler} --json");
         assert_eq!(json_lines(&run(&arguments)).len(), 2);
     }
+}
+
+/// Whatever option names it, and whether it is to be read or written: a failure, and no wrong usage.
+#[test]
+fn files_and_folders_that_are_not_there_have_one_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    std::fs::write(folder.path().join("e.txt"), "0 1\n1 0\n").unwrap();
+    for command in ["train", "info", "study work", "study kappa", "study modes", "study cost", "bench"] {
+        fails(&run(&format!("{command} --data nowhere")), 1, "cohop: ");
+    }
+    for arguments in [
+        "train --resume --checkpoint nowhere",
+        "infer --checkpoint nowhere --out p.npy",
+        "study inference --checkpoint nowhere",
+        "import edges nowhere --out set",
+        "import ogb nowhere --out set",
+        "import graphbolt nowhere --out set",
+        "import edges e.txt --out set --labels nowhere",
+        "import edges e.txt --out set --features nowhere",
+        "import edges e.txt --out set --split nowhere,nowhere,nowhere",
+    ] {
+        fails(&run(arguments), 1, "nowhere");
+    }
+    assert!(!folder.path().join("nowhere").exists());
+    // As those that cannot be written, which is known before anything is read.
+    for (option, arguments) in [
+        ("--plot", "train --data nothing --plot nowhere/a.svg"),
+        ("--plot", "study work --data nothing --plot nowhere/a.svg"),
+        ("--plot", "study inference --checkpoint nothing --plot nowhere/a.svg"),
+        ("--log", "train --data nothing --log nowhere/a.svg"),
+        ("--out", "infer --checkpoint nothing --out nowhere/a.svg"),
+    ] {
+        let message =
+            format!("nowhere/a.svg: cannot be written, as {option} asks: its folder does not exist");
+        fails(&run(arguments), 1, &message);
+    }
+    fails(&run("infer --checkpoint nothing --out ."), 1, "as --out asks: it is a folder");
+    // Wrong whatever there is.
+    fails(&run("study work --data nowhere --plot curves.gif"), 2, "--plot");
+    fails(&run("import mtx e.txt e.txt --rows sources --out set"), 2, "several only of edges");
 }
 
 #[test]
