@@ -227,8 +227,8 @@ impl Error {
         Error::Io { path: path.into(), source }
     }
 
-    /// The [`Error::Io`] of a folder that could not be made: names the file that is in its place, or in that of one above
-    /// it.
+    /// The [`Error::Io`] of a folder that could not be made: names the file that is in its place, or in that of one
+    /// above it.
     pub fn no_folder(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         let path = path.into();
         match path.ancestors().find(|place| place.exists()) {

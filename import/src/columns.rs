@@ -117,8 +117,8 @@ pub(crate) fn contradiction(columns: &[Column], names: &[&str]) -> Option<String
     };
     let names = names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
     Some(format!(
-        "names columns {names}, but {} is taken for the {column}, not the {says} (--columns {}): expected {instead}, or a \
-         file without this line if it is wrong",
+        "names columns {names}, but {} is taken for the {column}, not the {says} (--columns {}): expected {instead}, \
+         or a file without this line if it is wrong",
         shown(name),
         list(columns)
     ))

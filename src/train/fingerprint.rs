@@ -82,8 +82,8 @@ impl Fingerprint {
         self.check_print(&Fingerprint::of(dataset), &dataset.name, same_split)
     }
 
-    /// `Ok` if a data set has features where this one has, and has none where it has none: a model of the one kind cannot
-    /// be used with the other, even if it is wide enough.
+    /// `Ok` if a data set has features where this one has, and has none where it has none: a model of the one kind
+    /// cannot be used with the other, even if it is wide enough.
     ///
     /// Errors: [`Error::InvalidArgument`], which says what is missing.
     pub fn check_features(&self, dataset: &Dataset) -> Result<()> {
