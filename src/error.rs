@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt::{self, Display, Write};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
@@ -117,7 +118,7 @@ pub enum Error {
         asked: String,
     },
     /// The file system refused.
-    #[error("{}: {source}", Plain(path.display()))]
+    #[error("{}: {}", Plain(path.display()), Reason(source))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -226,6 +227,19 @@ impl Error {
         Error::Io { path: path.into(), source }
     }
 
+    /// The [`Error::Io`] of a folder that could not be made: names the file that is in its place, or in that of one
+    /// above it.
+    pub fn no_folder(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        let path = path.into();
+        match path.ancestors().find(|place| place.exists()) {
+            Some(file) if !file.is_dir() => {
+                let text = "is a file, expected a folder";
+                Error::io(file, std::io::Error::new(ErrorKind::AlreadyExists, text))
+            }
+            _ => Error::io(path, source),
+        }
+    }
+
     /// An [`Error::Format`] at `path`.
     pub fn format(path: impl Into<PathBuf>, problem: impl ToString) -> Self {
         Error::Format { path: path.into(), problem: problem.to_string() }
@@ -264,6 +278,21 @@ impl<T: Display> Display for Plain<T> {
         escaped(f, &text[..head])?;
         write!(f, " [... {} bytes ...] ", tail - head)?;
         escaped(f, &text[tail..])
+    }
+}
+
+/// What the system says of a file, in plain words where its own are not.
+struct Reason<'a>(&'a std::io::Error);
+
+impl Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.kind() {
+            ErrorKind::NotADirectory => f.write_str("a part of this path is a file, expected a folder"),
+            ErrorKind::IsADirectory => f.write_str("is a folder, expected a file"),
+            // Of `read_exact`.
+            ErrorKind::UnexpectedEof => f.write_str("ends too early: is it truncated or damaged?"),
+            _ => self.0.fmt(f),
+        }
     }
 }
 
@@ -447,6 +476,23 @@ mod tests {
         let text = Error::format("file", &long).to_string();
         assert!(text.len() < 600 && text.contains("[... 17500 bytes ...]"), "{text}");
         assert_eq!(Error::format("file", "x".repeat(1000)).to_string().len(), 1006);
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_a_folder_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plain.txt");
+        std::fs::write(&file, "").unwrap();
+        let expected = format!("{}: is a file, expected a folder", file.display());
+        for path in [file.clone(), file.join("x"), file.join("x/y")] {
+            let error = std::fs::create_dir_all(&path).map_err(|e| Error::no_folder(&path, e)).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        let within = file.join("x");
+        let error = Error::io(&within, std::fs::File::open(&within).unwrap_err()).to_string();
+        assert_eq!(error, format!("{}: a part of this path is a file, expected a folder", within.display()));
+        let error = Error::io(folder.path(), std::fs::read(folder.path()).unwrap_err()).to_string();
+        assert!(error.ends_with(": is a folder, expected a file"), "{error}");
     }
 
     #[test]

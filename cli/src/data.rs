@@ -6,6 +6,7 @@ use cohop::train::{CheckpointInfo, Fingerprint};
 use cohop::{Error, Result};
 
 use crate::given::{self, Given};
+use crate::number;
 
 // The data set of a command. (No doc comment: clap would use it as the help of the command.)
 #[derive(Clone, Debug, Args)]
@@ -15,11 +16,45 @@ pub(crate) struct DataArgs {
     #[arg(long = "data", value_name = "DATA", default_value = "sbm")]
     pub name: String,
     /// Which of several published splits to use
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = number::any::<usize>())]
     pub split: Option<usize>,
     /// Element type of features in memory; slicing a batch widens them
-    #[arg(long, value_name = "f32|f16|bf16")]
+    #[arg(long, value_name = "f32|f16|bf16", value_parser = number::setting::<FeatureDtype>)]
     pub feature_dtype: Option<FeatureDtype>,
+}
+
+// The data set to predict on with a checkpoint. (No doc comment: clap would use it as the help of the command.)
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Data")]
+pub(crate) struct DataAgainArgs {
+    /// A folder of .npy files, an .npz file, or a built-in data set: sbm, rmat [default: that of training]
+    #[arg(long = "data", value_name = "DATA")]
+    name: Option<String>,
+    /// Predict although the data set is not the one of training; it must fit the model
+    #[arg(long)]
+    other_data: bool,
+    /// Which of several published splits to use [default: that of training]
+    #[arg(long, value_name = "K", value_parser = number::any::<usize>())]
+    split: Option<usize>,
+    /// Element type of features in memory; slicing a batch widens them [default: that of training]
+    #[arg(long, value_name = "f32|f16|bf16", value_parser = number::setting::<FeatureDtype>)]
+    feature_dtype: Option<FeatureDtype>,
+}
+
+impl DataAgainArgs {
+    /// [`DataArgs::load_again`] to predict.
+    pub fn load(&self, given: &Given, info: &CheckpointInfo) -> Result<Dataset> {
+        let Some(name) = self.name.as_ref().or(info.notes.get(given::DATA)) else {
+            return Err(Error::invalid(
+                "--data",
+                "not given",
+                "a data set: the checkpoint does not name any",
+            ));
+        };
+        let (split, feature_dtype) = (self.split, self.feature_dtype);
+        let data = DataArgs { name: name.clone(), split, feature_dtype };
+        data.load_again(given, info, self.other_data, Again::Predict)
+    }
 }
 
 /// What the model of a checkpoint is used for.
@@ -76,6 +111,14 @@ impl DataArgs {
     ) -> Result<Dataset> {
         let name = self.name_again(given, info);
         let mut dataset = data::load(name)?;
+        // As the command line has it.
+        let renamed = |error| match error {
+            Error::InvalidArgument { value, expected, .. } => {
+                Error::invalid("data", value.replacen(&dataset.name, name, 1), expected)
+            }
+            error => error,
+        };
+        info.data.check_features(&dataset).map_err(renamed)?;
         let kind = |features: &Features| match features {
             Features::Sparse(_) => "sparse".to_owned(),
             dense => dense.dtype().map_or_else(|| "none".to_owned(), |dtype| dtype.to_string()),

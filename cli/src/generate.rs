@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::signals::{Signals, remove_folder};
 use super::{Global, number, output};
-use cohop::data::{self, FeatureDtype, LoadOptions, RmatData};
+use cohop::data::{self, FeatureDtype, LoadOptions, MAX_CLASSES, RmatData};
 use cohop::graph::Rmat;
 use cohop::{Error, Result};
 
@@ -33,7 +33,7 @@ pub(super) struct GenerateArgs {
         long,
         default_value_t = 15,
         value_name = "SCALE",
-        value_parser = clap::value_parser!(u32).range(..=31)
+        value_parser = number::whole::<u32>(0, 31)
     )]
     scale: u32,
     /// Edges to draw per vertex, before adding reverse edges and merging parallel ones
@@ -46,16 +46,26 @@ pub(super) struct GenerateArgs {
     )]
     edge_factor: f64,
     /// Number of feature columns; 0 for no features
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = number::any::<usize>())]
     dim: usize,
     /// Element type of the features: f32, f16 or bf16
-    #[arg(long, default_value_t = FeatureDtype::F32, value_name = "DTYPE")]
+    #[arg(
+        long,
+        default_value_t = FeatureDtype::F32,
+        value_name = "DTYPE",
+        value_parser = number::setting::<FeatureDtype>
+    )]
     feature_dtype: FeatureDtype,
     /// Number of classes
-    #[arg(long, default_value_t = 16, value_name = "N", value_parser = number::between(1, i32::MAX as u64))]
+    #[arg(
+        long,
+        default_value_t = 16,
+        value_name = "N",
+        value_parser = number::between(1, MAX_CLASSES as u64)
+    )]
     classes: usize,
     /// Memory for sorting edges, in MiB
-    #[arg(long, default_value_t = 1024, value_name = "MIB")]
+    #[arg(long, default_value_t = 1024, value_name = "MIB", value_parser = number::whole::<u64>(1, 1 << 30))]
     memory: u64,
 }
 
@@ -88,7 +98,10 @@ pub(super) fn run(global: &Global, args: &GenerateArgs) -> Result<ExitCode> {
         Err(error) => return Err(error),
     }
     // Trusted: just written.
-    let summary = data::load_with(&args.out, &LoadOptions { trust_indices: true })?.summary()?;
+    let loaded = data::load_with(&args.out, &LoadOptions { trust_indices: true });
+    let summary = loaded.and_then(|set| set.summary()).map_err(|error| {
+        Error::format(&args.out, format!("is written and complete, but cannot be summed up: {error}"))
+    })?;
     if global.json {
         output::json(&summary)?
     } else {
@@ -103,6 +116,9 @@ fn check_out(args: &GenerateArgs) -> Result<bool> {
     let is_empty = std::fs::read_dir(out).map_or(true, |mut entries| entries.next().is_none());
     if !out.exists() || (out.is_dir() && is_empty) {
         return Ok(true);
+    }
+    if !out.is_dir() {
+        return Err(Error::format(out, "is a file, expected a folder"));
     }
     if !out.join("indptr.npy").is_file() {
         return Err(Error::format(out, "exists and is no data set: it is left as it is"));

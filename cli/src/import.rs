@@ -47,14 +47,16 @@ pub(super) struct ImportArgs {
     #[arg(long, default_value_t = 2048, value_name = "MIB", value_parser = number::between(16, 1 << 30))]
     memory: usize,
     /// What the columns of text hold: source, destination, weight, type, time, or - for what is not read. Types are
-    /// numbers, or names, which are numbered in their sorted order (with relations.txt to tell)
+    /// numbers, or names, which are numbered in their sorted order (with relations.txt to tell). A header that says
+    /// otherwise is refused
     #[arg(
         long,
         value_name = "NAME,...",
         value_delimiter = ',',
         default_value = "source,destination",
         allow_hyphen_values = true,
-        help_heading = "Text"
+        help_heading = "Text",
+        value_parser = number::setting::<Column>
     )]
     columns: Vec<Column>,
     /// Whether the first line of text names columns [default: if what must be numbers are none; with --ids map also if
@@ -69,7 +71,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_enum, help_heading = "Edges")]
     rows: Option<RowsName>,
     /// Vertices there are [default: what the format says, or one more than the largest id]
-    #[arg(long, value_name = "N", help_heading = "Edges")]
+    #[arg(long, value_name = "N", help_heading = "Edges", value_parser = number::any::<u64>())]
     num_vertices: Option<u64>,
     /// Turn all edges around
     #[arg(long, help_heading = "Edges")]
@@ -81,7 +83,13 @@ pub(super) struct ImportArgs {
     #[arg(long, help_heading = "Edges")]
     deduplicate: bool,
     /// Self-loops: add one to each vertex that has none, remove all, or keep what there is
-    #[arg(long, value_name = "add|remove|keep", default_value = "keep", help_heading = "Edges")]
+    #[arg(
+        long,
+        value_name = "add|remove|keep",
+        default_value = "keep",
+        help_heading = "Edges",
+        value_parser = number::setting::<SelfLoops>
+    )]
     self_loops: SelfLoops,
     /// Leave out the values of matrices and the weights of edges
     #[arg(long, help_heading = "Edges")]
@@ -91,7 +99,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "FILE", help_heading = "Vertices")]
     labels: Option<PathBuf>,
     /// Which of several columns of labels is the class, from 0
-    #[arg(long, value_name = "K", help_heading = "Vertices")]
+    #[arg(long, value_name = "K", help_heading = "Vertices", value_parser = number::any::<usize>())]
     label_column: Option<usize>,
     /// Features of vertices, a row each in the order of their numbers: .npy, or text with commas and without a header
     #[arg(long, value_name = "FILE", help_heading = "Vertices")]
@@ -100,11 +108,16 @@ pub(super) struct ImportArgs {
     #[arg(long, requires = "features", help_heading = "Vertices")]
     features_by_id: bool,
     /// Type of the features that are written [default: f32, or f16 where they are]
-    #[arg(long, value_name = "f32|f16|bf16", help_heading = "Vertices")]
+    #[arg(
+        long,
+        value_name = "f32|f16|bf16",
+        help_heading = "Vertices",
+        value_parser = number::setting::<FeatureDtype>
+    )]
     feature_dtype: Option<FeatureDtype>,
     /// Training, validation and test vertices: fractions of those with labels (.6,.2,.2, drawn by --seed), or three
     /// files: .npy of ids or a mask each (or [vertices, splits] masks of several splits), or text of ids, one a line
-    #[arg(long, value_name = "A,B,C", help_heading = "Vertices")]
+    #[arg(long, value_name = "A,B,C", help_heading = "Vertices", value_parser = number::setting::<SplitFrom>)]
     split: Option<SplitFrom>,
     /// OGB: which of several splits, by name
     #[arg(long, value_name = "NAME", help_heading = "Vertices")]

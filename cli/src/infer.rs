@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::data::{Again, DataArgs};
+use super::data::DataAgainArgs;
 use super::device::on_device;
 use super::given::Given;
 use super::signals::Signals;
@@ -19,14 +19,20 @@ use cohop::sample::Fanouts;
 use cohop::train::{EvalMode, MAX_WORKERS, Trainer, accuracy, argmax_rows, read_info};
 use cohop::{Error, Result};
 
-/// Predict with a checkpoint's best parameters
+/// Predict classes with a model that `cohop train --checkpoint` kept
 ///
-/// Writes the predicted class of every vertex, or of those of --vertices (i64), or with --logits the class scores (f32,
-/// [n, classes]). Data set, split and type of features are those of training, unless given. The data set needs neither
-/// labels nor splits.
+/// Writes to --out the class of every vertex (i64, [vertices]), with the parameters of the best epoch: row k is that
+/// of vertex k, or of the k-th of --vertices. With --logits it writes the scores of all classes (f32, [vertices,
+/// classes]).
+///
+/// Data set, split, type of features, sampler and its seed are those of training, unless given. Another data set
+/// (--data with --other-data) must have as many feature columns as that of training, or no features and as many
+/// vertices if that one has none; and as many relations. It needs neither labels nor a split; where it has both, the
+/// accuracy on its validation and test vertices is printed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  cohop train --checkpoint run1
   cohop infer --checkpoint run1 --out predictions.npy
   cohop infer --checkpoint run1 --vertices ids.npy --out predictions.npy
   cohop infer --checkpoint run1 --data new.npz --other-data --out predictions.npy
@@ -36,43 +42,53 @@ pub(super) struct InferArgs {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     #[command(flatten)]
-    data: DataArgs,
-    /// Predict although the data set is not the one of training
-    #[arg(long)]
-    other_data: bool,
-    /// A .npy file with the ids of the vertices to predict, in any order [default: all]
+    data: DataAgainArgs,
+    /// A .npy file with the numbers of the vertices to predict, in any order [default: all vertices]
     #[arg(long, value_name = "FILE")]
     vertices: Option<PathBuf>,
-    /// Which neighbourhoods to predict from
-    #[arg(long, value_enum, default_value_t = Neighborhoods::Full)]
+    /// Whether to predict from all neighbours or from samples of them
+    #[arg(long, value_enum, default_value_t = Neighborhoods::Full, help_heading = "Neighbourhoods")]
     eval: Neighborhoods,
-    /// Fanouts of sampled neighbourhoods [default: those of training]
-    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true)]
+    /// With --eval sampled: how many neighbours to sample in each layer, -1 for all [default: as in training]
+    #[arg(
+        long,
+        value_name = "K,K,...",
+        allow_hyphen_values = true,
+        help_heading = "Neighbourhoods",
+        value_parser = number::fanouts
+    )]
     fanouts: Option<Fanouts>,
-    /// Vertices per batch of sampled neighbourhoods
-    #[arg(long, default_value_t = 1024, value_name = "N", value_parser = number::at_least_one())]
+    /// With --eval sampled: how many vertices to predict at a time
+    #[arg(
+        long,
+        default_value_t = 1024,
+        value_name = "N",
+        value_parser = number::at_least_one(),
+        help_heading = "Neighbourhoods"
+    )]
     batch_size: usize,
-    /// Write class scores instead of classes
-    #[arg(long)]
-    logits: bool,
-    /// The .npy file to write
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-    /// How many batches to prepare at a time, ahead of the computation; 0: none ahead
+    /// With --eval sampled: how many batches to prepare at a time, ahead of the computation; 0: none ahead
     #[arg(
         long,
         default_value_t = 2,
         value_name = "N",
-        value_parser = number::between(0, MAX_WORKERS as u64)
+        value_parser = number::between(0, MAX_WORKERS as u64),
+        help_heading = "Neighbourhoods"
     )]
     workers: usize,
+    /// The .npy file to write; one that is there is replaced
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    out: PathBuf,
+    /// Write the scores of all classes instead of the best class
+    #[arg(long, help_heading = "Output")]
+    logits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Neighborhoods {
-    /// Sampled
+    /// By the sampler of training, with --fanouts: for graphs too large for `full`
     Sampled,
-    /// All in-edges, layer by layer
+    /// All in-edges, layer by layer: the same prediction in every run
     Full,
 }
 
@@ -111,7 +127,7 @@ fn run_on<D: Device<Scalar = f32>>(
         }
         None => None,
     };
-    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
+    let dataset = Arc::new(args.data.load(given, &info)?);
     if let Some((ids, array)) = &asked {
         let n = dataset.n_vertices();
         if let Some(position) = ids.iter().position(|&v| v as usize >= n) {
@@ -133,6 +149,9 @@ fn run_on<D: Device<Scalar = f32>>(
         config.workers = args.workers;
         if let Some(fanouts) = &args.fanouts {
             config.sampler.fanouts = fanouts.clone();
+        }
+        if given.has("seed") {
+            config.sampler.seed = global.seed;
         }
     })?;
     let all: Vec<u32> = match &asked {

@@ -13,7 +13,7 @@ use cohop::data::Summary;
 /// Show what a data set holds: counts, degrees, splits, memory; what loading converted; and what looks odd
 ///
 /// Reads the whole graph, and up to 2^28 elements of the features. In a graph of more than 2^26 edges, the share of
-/// edges without a reverse edge is estimated from 2^24 of them.
+/// edges without a reverse edge is estimated from 2^18 of them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cohop info\n  cohop info --data ../shared/data/cora.npz --json")]
 pub(super) struct InfoArgs {

@@ -1,7 +1,8 @@
 //! The command line: `cohop train | infer | info | import | generate | study | bench | gradcheck`.
 //!
 //! Results go to stdout (with `--json` one JSON object per line and nothing else), progress and messages to stderr.
-//! Exit status: 0 success, 1 failure, 2 wrong usage, 130 and 143 stopped by SIGINT and SIGTERM, 141 the reader of
+//! Exit status: 0 success, 1 failure (a file or folder that an option names cannot be read or written, too), 2 wrong
+//! usage, 130 and 143 stopped by SIGINT and SIGTERM, 141 the reader of
 //! stdout has gone.
 
 mod bench;
@@ -54,10 +55,16 @@ struct Global {
     #[arg(long, global = true, value_name = "N", value_parser = number::between(1, MAX_THREADS))]
     threads: Option<usize>,
     /// Where to compute: cpu, cuda, or cuda:1 for the second GPU
-    #[arg(long, global = true, default_value = "cpu", value_name = "DEVICE")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "cpu",
+        value_name = "DEVICE",
+        value_parser = number::setting::<device::DeviceName>
+    )]
     device: device::DeviceName,
     /// Seed of everything random
-    #[arg(long, global = true, default_value_t = 0, value_name = "S")]
+    #[arg(long, global = true, default_value_t = 0, value_name = "S", value_parser = number::any::<u64>())]
     seed: u64,
     /// Print one JSON object per line on stdout, and nothing else there
     #[arg(long, global = true)]

@@ -18,9 +18,11 @@ pub(super) fn line(text: impl std::fmt::Display) -> Result<()> {
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| Error::io(STDOUT, e))
 }
 
-/// Prints a value as one line of JSON. NaN becomes `null`.
+/// Prints a value as one line of JSON, piece by piece, as it may have a number for each class. NaN becomes `null`.
 pub(super) fn json(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string(value).map_err(|e| Error::format(STDOUT, e))?)
+    let mut out = std::io::stdout().lock();
+    let written = serde_json::to_writer(&mut out, value).map_err(std::io::Error::from);
+    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).map_err(|e| Error::io(STDOUT, e))
 }
 
 /// Whether a message was lost.
@@ -41,7 +43,15 @@ pub(super) fn lost_messages() -> bool {
 /// `Ok` if a file can be written here, which neither changes one that exists nor leaves one behind. To be asked before
 /// the work whose result goes there, which `option` names.
 pub(super) fn check_writable(option: &'static str, path: &Path) -> Result<()> {
-    let io = |e| Error::invalid(option, path.display(), format!("a file that can be written ({e})"));
+    let io = |e: std::io::Error| {
+        let error = match e.kind() {
+            ErrorKind::NotFound => "its folder does not exist".to_owned(),
+            ErrorKind::IsADirectory => "it is a folder".to_owned(),
+            ErrorKind::NotADirectory => "a part of its path is a file".to_owned(),
+            _ => e.to_string(),
+        };
+        Error::format(path, format!("cannot be written, as {option} asks: {error}"))
+    };
     match fs::metadata(path) {
         Ok(existing) if existing.is_dir() => Err(io(ErrorKind::IsADirectory.into())),
         Ok(existing) if existing.is_file() => {

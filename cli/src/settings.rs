@@ -71,7 +71,10 @@ fn setting(argument: &str) -> Option<&'static Setting> {
 /// Whether an error is about what was asked for, not about what was found.
 pub(super) fn is_usage(error: &Error) -> bool {
     let Error::InvalidArgument { argument, .. } = error else { return false };
-    argument.starts_with("--") || setting(argument).is_some_and(|&(.., is_usage)| is_usage)
+    // What is no option is the input of an import.
+    argument.starts_with("--")
+        || *argument == "IN"
+        || setting(argument).is_some_and(|&(.., is_usage)| is_usage)
 }
 
 /// The same error in the words of the command: a setting is called by the option that sets it.

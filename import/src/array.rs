@@ -1,7 +1,7 @@
 //! Arrays of `.npy` files and of `.npz` archives, in pieces: any size in little memory.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use bytemuck::Pod;
@@ -163,7 +163,10 @@ impl ArrayStream {
             // At the end of the member its checksum is compared.
             read = self.reader.read(&mut [0]).map(drop);
         }
-        read.map_err(|e| self.place.error(format!("{e}: is the file truncated or damaged?")))
+        read.map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => self.place.error("ends too early: is the file truncated or damaged?"),
+            _ => self.place.error(format!("{e}: is the file truncated or damaged?")),
+        })
     }
 }
 

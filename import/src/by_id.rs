@@ -12,7 +12,7 @@ use crate::rows::reorder;
 use crate::sort::Sorter;
 use crate::table::Table;
 use crate::text::{Lines, fields, line_error, separator, shown};
-use crate::typed::{stored, too_large, usual_dtype, write_row};
+use crate::typed::{NotFinite, stored, too_large, usual_dtype, write_row};
 use crate::vertices::{Vertices, is_npy};
 use crate::{Found, Progress};
 
@@ -74,15 +74,13 @@ pub(crate) fn features(
     let mut rows = Rows::new(vertices, &place)?;
     match place.is_array {
         true => rows.read_array(&place, found, &mut *progress)?,
-        false => rows.read_text(path, found, &mut *progress)?,
+        false => rows.read_text(&place, found, &mut *progress)?,
     }
-    let Rows { writer, order, n_rows, n_not_finite, .. } = rows;
+    let Rows { writer, order, n_rows, not_finite, .. } = rows;
     if let Some(writer) = writer {
         writer.finish()?;
     }
-    if n_not_finite > 0 {
-        found.notes.push(format!("{n_not_finite} values of features are NaN or infinite"));
-    }
+    not_finite.tell("features", found);
     if n_rows == 0 {
         return Err(place.error(format!("has no row for {}", vertices.name(0))));
     }
@@ -95,7 +93,7 @@ pub(crate) fn features(
             return Err(place.error(format!("has no row for {}", vertices.name(next as u32))));
         }
         if vertex < next {
-            return Err(place.error(format!("has two rows for {}", vertices.name(vertex as u32))));
+            return Err(two_rows(vertices, path, vertex as u32));
         }
         next += 1;
         Ok(record.map(|record| record & u64::from(u32::MAX)))
@@ -107,6 +105,39 @@ pub(crate) fn features(
     std::fs::remove_file(&from).map_err(|e| Error::io(from, e))?;
     found.files.push("feat.npy".into());
     Ok(())
+}
+
+/// The error of a vertex with two rows of a text (of an array, each row has another id): it is read again to tell the
+/// lines.
+fn two_rows(vertices: &Vertices<'_>, path: &Path, vertex: u32) -> Error {
+    let find = || -> Result<Option<Error>> {
+        let mut lines = Lines::open(path)?;
+        let (mut by, mut first) = (None, None);
+        loop {
+            let number = lines.number + 1;
+            let Some(line) = lines.next_line()? else { return Ok(None) };
+            if line.trim().is_empty() || line.starts_with(['#', '%']) {
+                continue;
+            }
+            let by = *by.get_or_insert_with(|| separator(line));
+            let fields = fields(line, by).map_err(|problem| line_error(path, number, problem))?;
+            let is_of_vertex = fields.first().and_then(|id| vertices.number(id)) == Some(vertex);
+            match first.filter(|_| is_of_vertex) {
+                Some(first) => {
+                    let name = vertices.name(vertex);
+                    let problem = format!("has a second row for {name}, after that of line {first}");
+                    return Ok(Some(line_error(path, number, problem + ": expected one each")));
+                }
+                None if is_of_vertex => first = Some(number),
+                None => {}
+            }
+        }
+    };
+    match find() {
+        Ok(Some(error)) | Err(error) => error,
+        // The file has changed meanwhile.
+        Ok(None) => Error::format(path, format!("has two rows for {}", vertices.name(vertex))),
+    }
 }
 
 /// Where rows are written in the order in which they come.
@@ -123,7 +154,7 @@ struct Rows<'a> {
     /// The vertex in the upper half, the number of its row in the lower one.
     order: Sorter<u64>,
     n_rows: u64,
-    n_not_finite: u64,
+    not_finite: NotFinite,
 }
 
 impl<'a> Rows<'a> {
@@ -133,16 +164,17 @@ impl<'a> Rows<'a> {
             None => usual_dtype(std::iter::once(place))?,
         };
         let order = Sorter::new(vertices.scratch, vertices.options.memory);
-        Ok(Rows { vertices, dtype, writer: None, order, n_rows: 0, n_not_finite: 0 })
+        Ok(Rows { vertices, dtype, writer: None, order, n_rows: 0, not_finite: NotFinite::default() })
     }
 
     /// Takes the row of a vertex; all must have the same length.
-    fn push(&mut self, vertex: u32, row: &[f64], fail: &dyn Fn(String) -> Error) -> Result<()> {
+    fn push(&mut self, vertex: u32, row: &[f64], place: &Place, at: &dyn Fn() -> String) -> Result<()> {
+        let fail = |problem: String| place.error(format!("{}: {problem}", at()));
         if let Some(value) = too_large(self.dtype, row) {
             return Err(fail(format!("{value:e} is beyond the range of {}", self.dtype)));
         }
         let number = u32::try_from(self.n_rows).map_err(|_| fail("is beyond the 2^32nd row".into()))?;
-        self.n_not_finite += row.iter().filter(|v| !v.is_finite()).count() as u64;
+        self.not_finite.look(row, &|| format!("{} of {place}", at()));
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
@@ -160,7 +192,7 @@ impl<'a> Rows<'a> {
         while let Some(row) = table.next()?.map(<[f64]>::to_vec) {
             let id = table.n_given() - 1;
             if let Some(vertex) = self.vertices.number(&id.to_string()) {
-                self.push(vertex, &row, &|problem| table.error(problem))?;
+                self.push(vertex, &row, place, &|| table.at())?;
             }
             if table.n_given() % (1 << 10) == 0 {
                 progress("reading features", table.part())?;
@@ -170,7 +202,8 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    fn read_text(&mut self, path: &Path, found: &mut Found, progress: Progress<'_>) -> Result<()> {
+    fn read_text(&mut self, place: &Place, found: &mut Found, progress: Progress<'_>) -> Result<()> {
+        let path = &*place.path;
         let mut lines = Lines::open(path)?;
         // Fields of the first line, and what separates them.
         let mut form = None;
@@ -221,7 +254,7 @@ impl<'a> Rows<'a> {
             if let Some(wrong) = wrong {
                 return Err(fail(format!("{}: expected a number", shown(wrong))));
             }
-            self.push(vertex, &row, &fail)?;
+            self.push(vertex, &row, place, &|| format!("line {number}"))?;
             if self.n_rows.is_multiple_of(1 << 10) {
                 progress("reading features", part)?;
             }

@@ -99,6 +99,11 @@ mod tests {
         refused_file(super::read, &path, &plain, &["destination -1"]);
         file(&path, &npy("<i8", false, &[2, 1], &[0i64, 5]));
         refused_file(super::read, &path, &ReadOptions { n_vertices: Some(5), ..plain.clone() }, &["0 to 4"]);
+        // The position is that of the edge, along the axis of edges.
+        file(&path, &npy("<i8", false, &[2, 3], &[0i64, 1, 2, 3, 4, -1]));
+        refused_file(super::read, &path, &plain, &["e.npy: column 2: destination -1"]);
+        file(&path, &npy("<i8", false, &[3, 2], &[0i64, 1, 2, 3, 4, -1]));
+        refused_file(super::read, &path, &plain, &["e.npy: row 2: destination -1"]);
         file(&path, &npy("<i8", false, &[2, 9], &[0i64, 5]));
         refused_file(super::read, &path, &plain, &["truncated"]);
         refused_file(super::read, &folder.path().join("e.pt"), &plain, &[".npy nor .npz"]);

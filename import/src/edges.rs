@@ -2,55 +2,16 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use cohop::data::npy::{Dtype, Writer};
 use cohop::graph::{MAX_RELATIONS, MAX_VERTICES};
 use cohop::{Error, Result};
 
+use crate::columns::{self, Column};
 use crate::names::{Names, Sorted};
 use crate::sink::Sink;
 use crate::text::{Lines, heap_bytes, line_error, quoted, separator, shown};
 use crate::{Found, Progress, ReadOptions};
-
-/// What headers call the ends of edges.
-const SOURCE_NAMES: [&str; 9] =
-    ["source", "src", "from", "fromnodeid", "tail", "head", "u", "node1", "citing"];
-const DESTINATION_NAMES: [&str; 10] =
-    ["destination", "dst", "target", "to", "tonodeid", "head", "tail", "v", "node2", "cited"];
-
-/// What a column of an edge list holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// Where an edge begins.
-    Source,
-    /// Where an edge ends.
-    Destination,
-    /// A finite number.
-    Weight,
-    /// A relation: 0 to 65535, or a name.
-    Type,
-    /// When the edge came to be: a finite number.
-    Time,
-    /// Not read.
-    Skip,
-}
-
-impl FromStr for Column {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "source" => Ok(Column::Source),
-            "destination" => Ok(Column::Destination),
-            "weight" => Ok(Column::Weight),
-            "type" => Ok(Column::Type),
-            "time" => Ok(Column::Time),
-            "-" => Ok(Column::Skip),
-            _ => Err(Error::invalid("--columns", name, "source, destination, weight, type, time or -")),
-        }
-    }
-}
 
 /// How text edge lists are read.
 #[derive(Clone, Debug)]
@@ -154,6 +115,8 @@ pub(crate) struct Reader<'a> {
     has_kinds: bool,
     /// Bytes that ids may take.
     memory: u64,
+    /// More vertices there are not.
+    n_vertices: Option<u64>,
     pub(crate) ids: Ids,
     times: Option<Writer>,
     largest_kind: u16,
@@ -168,12 +131,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn new(options: &'a ReadOptions, scratch: &Path, sink: &mut dyn Sink) -> Result<Self> {
         let text = &options.text;
         let has = |column| text.columns.contains(&column);
-        for column in [Column::Source, Column::Destination] {
-            if text.columns.iter().filter(|&&c| c == column).count() != 1 {
-                let columns = format!("{:?}", text.columns);
-                return Err(Error::invalid("--columns", columns, "one source and one destination"));
-            }
-        }
+        columns::check(&text.columns)?;
         let times = has(Column::Time).then(|| Writer::create(&times_path(scratch), Dtype::F64, None));
         let (has_weights, has_kinds) = (has(Column::Weight) && !options.without_weights, has(Column::Type));
         sink.expect(has_weights, has_kinds, times.is_some());
@@ -184,6 +142,7 @@ impl<'a> Reader<'a> {
             has_weights,
             has_kinds,
             memory,
+            n_vertices: options.n_vertices,
             ids,
             times,
             largest_kind: 0,
@@ -203,6 +162,9 @@ impl<'a> Reader<'a> {
             let mut first = true;
             rows(self.text, path, "reading names of types", &mut *progress, &mut |row, fail| {
                 let is_header = std::mem::take(&mut first) && self.is_header(row, true);
+                if is_header {
+                    self.check_header(row, fail)?;
+                }
                 let Some(kind) = row.kind.filter(|_| !is_header) else { return Ok(true) };
                 if kind.parse::<f64>().is_err() {
                     n_names += 1;
@@ -253,6 +215,7 @@ impl<'a> Reader<'a> {
             if std::mem::take(&mut first) {
                 let ends = row.ends().map(shown).join(", ");
                 if self.is_header(row, self.kinds.is_some()) {
+                    self.check_header(row, fail)?;
                     if text.header.is_none() {
                         self.notes.push(format!(
                             "the first line of {} is taken for names of columns: {ends} (--header false: for an edge)",
@@ -286,13 +249,21 @@ impl<'a> Reader<'a> {
         }
         // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
         let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());
-        let named = |field: Option<&str>, names: &[&str]| {
-            field.is_some_and(|f| names.contains(&f.to_ascii_lowercase().as_str()))
-        };
         (self.has_weights && no_number(row.weight))
             || (self.has_kinds && !names && no_number(row.kind))
             || (self.text.columns.contains(&Column::Time) && no_number(row.time))
-            || (named(row.source, &SOURCE_NAMES) && named(row.destination, &DESTINATION_NAMES))
+            || columns::name_columns(row.ends())
+    }
+
+    /// `Ok` if the names of a header do not say that its columns hold something else than they are taken for.
+    fn check_header(&self, row: &Row<'_>, fail: &dyn Fn(String) -> Error) -> Result<()> {
+        let Some(problem) = columns::contradiction(&self.text.columns, &row.names) else { return Ok(()) };
+        // Of ids that are any text, it may be an edge.
+        let or_edge = match self.text.header.is_none() && self.text.map_ids {
+            true => " (--header false: it is an edge)",
+            false => "",
+        };
+        Err(fail(problem + or_edge))
     }
 
     fn edge(&mut self, row: &Row<'_>, sink: &mut dyn Sink, fail: &dyn Fn(String) -> Error) -> Result<()> {
@@ -340,13 +311,25 @@ impl<'a> Reader<'a> {
 
     /// The number of a vertex.
     fn vertex(&mut self, id: &str, fail: &dyn Fn(String) -> Error) -> Result<u32> {
+        let limit = self.n_vertices.unwrap_or(MAX_VERTICES);
         if self.text.map_ids {
-            return self.ids.number(id, self.memory);
+            let number = self.ids.number(id, self.memory)?;
+            return match u64::from(number) < limit {
+                true => Ok(number),
+                false => {
+                    Err(fail(format!("id {} is one more than the {limit} of --num-vertices", shown(id))))
+                }
+            };
         }
-        let number = id.parse::<u32>().ok().filter(|&v| u64::from(v) < MAX_VERTICES);
+        let number = id.parse::<u32>().ok().filter(|&v| u64::from(v) < limit.min(MAX_VERTICES));
         number.ok_or_else(|| {
-            let most = MAX_VERTICES - 1;
-            fail(format!("id {}: expected an integer from 0 to {most}, or --ids map", shown(id)))
+            // What --num-vertices does not allow is no reason to map ids.
+            let is_number = id.parse::<u32>().is_ok_and(|v| u64::from(v) < MAX_VERTICES);
+            let (most, or) = match is_number {
+                true => (limit - 1, format!(", as --num-vertices is {limit}")),
+                false => (MAX_VERTICES - 1, ", or --ids map".to_owned()),
+            };
+            fail(format!("id {}: expected an integer from 0 to {most}{or}", shown(id)))
         })
     }
 }
@@ -358,6 +341,7 @@ type TakeRow<'a> = &'a mut dyn FnMut(&Row<'_>, &dyn Fn(String) -> Error) -> Resu
 fn rows(text: &EdgeText, path: &Path, doing: &str, progress: Progress<'_>, take: TakeRow<'_>) -> Result<()> {
     let mut lines = Lines::open(path)?;
     let mut by = None;
+    let mut is_first = true;
     loop {
         let part = lines.part();
         if lines.number % (1 << 16) == 0 {
@@ -374,7 +358,7 @@ fn rows(text: &EdgeText, path: &Path, doing: &str, progress: Progress<'_>, take:
         }
         let fail = |problem: String| line_error(path, number, problem);
         let by = *by.get_or_insert_with(|| separator(trimmed));
-        let mut row = Row::default();
+        let mut row = Row { wants_names: std::mem::take(&mut is_first), ..Row::default() };
         let goes_on = match by {
             Some(by) if line.contains('"') => {
                 let record = quoted(line, by).map_err(fail)?;
@@ -405,6 +389,9 @@ struct Row<'a> {
     weight: Option<&'a str>,
     kind: Option<&'a str>,
     time: Option<&'a str>,
+    /// All fields of a file's first line.
+    names: Vec<&'a str>,
+    wants_names: bool,
 }
 
 impl<'a> Row<'a> {
@@ -414,7 +401,12 @@ impl<'a> Row<'a> {
     }
 
     fn take(&mut self, text: &EdgeText, fields: impl Iterator<Item = &'a str>) {
-        for (column, field) in text.columns.iter().zip(fields) {
+        let mut fields = fields.inspect(|field| {
+            if self.wants_names {
+                self.names.push(field);
+            }
+        });
+        for (column, field) in text.columns.iter().zip(&mut fields) {
             let field = Some(field).filter(|f| !f.is_empty());
             match column {
                 Column::Source => self.source = field,
@@ -424,6 +416,9 @@ impl<'a> Row<'a> {
                 Column::Time => self.time = field,
                 Column::Skip => {}
             }
+        }
+        if self.wants_names {
+            fields.for_each(drop);
         }
     }
 }

@@ -131,7 +131,7 @@ pub fn import(
     };
     let name =
         out.file_name().ok_or_else(|| Error::invalid("--out", out.display(), "a folder with a name"))?;
-    fs::create_dir_all(parent).map_err(|e| Error::io(parent, e))?;
+    fs::create_dir_all(parent).map_err(|e| Error::no_folder(parent, e))?;
     let prefix = format!(".{}.", name.to_string_lossy());
     let unfinished = || options.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
     let mut noted = unfinished();
@@ -145,10 +145,13 @@ pub fn import(
     for path in [&folder, &scratch] {
         fs::create_dir(path).map_err(|e| Error::io(path, e))?;
     }
-    let imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
+    let mut imported = fill(format, inputs, &name.to_string_lossy(), &folder, &scratch, options, progress)?;
     // Trusted: the edges were checked before they were written.
     let loaded = load_with(&folder, &LoadOptions { trust_indices: true });
-    loaded.map_err(|error| of_input(error, &folder, &inputs[0], options))?;
+    let loaded = loaded.map_err(|error| of_input(error, &folder, &inputs[0], options))?;
+    split::tell_unlabelled(&loaded, &mut imported.notes);
+    // Its files are mapped.
+    drop(loaded);
     let rename = || -> std::io::Result<()> {
         let old = made.path().join("old");
         let replaced = out.exists();
@@ -203,11 +206,20 @@ fn check(format: Format, inputs: &[PathBuf], out: &Path, options: &Options) -> R
     if options.memory < LEAST_MEMORY {
         return Err(Error::invalid("--memory", options.memory, format!("at least {LEAST_MEMORY} bytes")));
     }
+    if let Some(n) = options.read.n_vertices.filter(|n| !(1..=MAX_VERTICES).contains(n)) {
+        return Err(Error::invalid("--num-vertices", n, format!("1 to {MAX_VERTICES}")));
+    }
+    let is_folder = matches!(format, Format::Ogb | Format::GraphBolt);
+    for input in inputs {
+        fs::metadata(input).map_err(|e| Error::io(input, e))?;
+    }
+    for file in inputs.iter().filter(|_| is_folder).map(PathBuf::as_path).chain([out]) {
+        if file.exists() && !file.is_dir() {
+            return Err(Error::format(file, "is a file, expected a folder"));
+        }
+    }
     if out.exists() && !options.overwrite {
         return Err(Error::format(out, "exists: --overwrite replaces it"));
-    }
-    if out.exists() && !out.is_dir() {
-        return Err(Error::format(out, "exists and is no folder"));
     }
     // All of it would be removed: not a folder of something else, named by mistake.
     let is_data_set = || ["indptr.npy", "meta.json"].iter().all(|name| out.join(name).is_file());

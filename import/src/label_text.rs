@@ -33,11 +33,13 @@ struct Rows<'a> {
     form: Option<(usize, Option<char>)>,
     /// Which of several columns of labels.
     column: Option<usize>,
+    /// The first blank line: where lines are the vertices in order, no other may follow.
+    blank: Option<u64>,
 }
 
 impl<'a> Rows<'a> {
     fn open(path: &'a Path, column: Option<usize>) -> Result<Self> {
-        Ok(Rows { path, lines: Lines::open(path)?, form: None, column })
+        Ok(Rows { path, lines: Lines::open(path)?, form: None, column, blank: None })
     }
 
     fn next(&mut self) -> Result<Option<Row>> {
@@ -46,10 +48,16 @@ impl<'a> Rows<'a> {
             let fail = |problem: String| line_error(self.path, number, problem);
             let Some(line) = self.lines.next_line()? else { return Ok(None) };
             // Not trimmed: the last class may be empty in a line that ends in a tab.
-            if line.trim().is_empty() || line.starts_with(['#', '%']) {
+            if line.trim().is_empty() {
+                self.blank.get_or_insert(number);
+                continue;
+            }
+            if line.starts_with(['#', '%']) {
                 continue;
             }
             let (n, by) = *self.form.get_or_insert_with(|| (0, separator(line)));
+            // A first line of one value says nothing of what separates several.
+            let by = by.or_else(|| separator(line).filter(|_| n == 1));
             let fields = fields(line, by).map_err(fail)?;
             if n == 0 {
                 self.form = Some((fields.len(), by));
@@ -61,6 +69,11 @@ impl<'a> Rows<'a> {
                 [id, labels @ ..] => (Some(id.to_string()), labels),
                 [] => continue,
             };
+            if let (None, Some(blank)) = (&id, self.blank) {
+                let problem = "is blank, but lines are the classes of all vertices in order: expected a class, or \"\" \
+                               where there is none";
+                return Err(line_error(self.path, blank, problem));
+            }
             if self.column.is_none() && labels.len() > 1 {
                 let expected = "expected a class, or an id and a class, or --label-column to choose one";
                 return Err(fail(format!("has {n} values: {expected}", n = fields.len())));
@@ -123,8 +136,13 @@ struct Form {
 /// Reads as much of the file as tells its form: all of it, if classes are names.
 fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progress<'_>) -> Result<Form> {
     let mut rows = Rows::open(path, vertices.options.label_column)?;
+    let Some(first) = rows.next()? else {
+        return Err(Error::format(
+            path,
+            "has no labels: expected a class for each vertex, or ids and classes",
+        ));
+    };
     let numbers = |has_header| Ok(Form { has_header, classes: None });
-    let Some(first) = rows.next()? else { return numbers(false) };
     if matches!(first.kind(), Label::Number(_)) {
         return numbers(false);
     }
@@ -163,9 +181,6 @@ fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progr
         named.get_or_insert_with(|| (first.line, name.to_owned()));
         names.insert(name).map_err(|problem| rows.error(&first, problem))?;
     }
-    if named.is_none() {
-        return numbers(has_header);
-    }
     if has_header {
         let names = first.id.iter().chain([&first.label]).map(|name| shown(name)).collect::<Vec<_>>();
         found.notes.push(format!(
@@ -173,6 +188,9 @@ fn form(vertices: &Vertices<'_>, path: &Path, found: &mut Found, progress: Progr
             path.display(),
             names.join(", ")
         ));
+    }
+    if named.is_none() {
+        return numbers(has_header);
     }
     Ok(Form { has_header, classes: Some(names.sorted()) })
 }
@@ -187,10 +205,22 @@ pub(crate) fn write(
     let Form { mut has_header, classes } = form(vertices, path, found, &mut *progress)?;
     let mut rows = Rows::open(path, vertices.options.label_column)?;
     let mut labels = Scattered::new(vertices.scratch, vertices.options.memory);
+    let had_header = has_header;
     // Lines of classes alone.
-    let mut n_alone = None;
+    let mut n_alone = 0u64;
+    let (mut n_rows, mut n_none) = (0u64, 0u64);
+    let mut first_too_many = None;
     while let Some(row) = rows.next()? {
         if std::mem::take(&mut has_header) {
+            continue;
+        }
+        n_rows += 1;
+        n_alone += u64::from(row.id.is_none());
+        if row.line % (1 << 16) == 0 {
+            progress("reading labels", rows.lines.part())?;
+        }
+        if n_alone > vertices.n {
+            first_too_many.get_or_insert(row);
             continue;
         }
         let class = match (row.kind(), &classes) {
@@ -201,29 +231,37 @@ pub(crate) fn write(
             (Label::Name(name), Some(classes)) => classes.number(name).map_or(-1, |class| class as i32),
             _ => return Err(rows.mixed(&row, None)),
         };
+        n_none += u64::from(class < 0);
         let vertex = match &row.id {
             Some(id) => vertices.number(id),
-            None => {
-                let number = n_alone.map_or(0, |n| n);
-                n_alone = Some(number + 1);
-                (number < vertices.n).then_some(number as u32)
-            }
+            None => Some((n_alone - 1) as u32),
         };
         let vertex = vertex.ok_or_else(|| {
-            let of = format!("there is no such vertex, of {} that there are", vertices.n);
-            rows.error(&row, format!("{}: {of}", shown(row.id.as_deref().unwrap_or(&row.label))))
+            let id = shown(row.id.as_deref().unwrap_or_default());
+            rows.error(&row, format!("{id}: there is no such vertex, of {} that there are", vertices.n))
         })?;
         labels.push(vertex, class)?;
-        if row.line % (1 << 16) == 0 {
-            progress("reading labels", rows.lines.part())?;
-        }
     }
-    if let Some(n) = n_alone.filter(|&n| n != vertices.n) {
-        let hint = vertices.hint(n);
-        let problem = format!("has {n} labels, there are {} vertices: expected one each{hint}", vertices.n);
-        return Err(Error::format(path, problem));
+    let counts = format!("{n_alone} labels, there are {} vertices: expected one each", vertices.n);
+    if let Some(row) = first_too_many {
+        let problem = format!("label {} is the first too many: the file has {counts}", shown(&row.label));
+        // One more than there should be, and nothing tells a name of classes from that of their column.
+        let hint = match classes.is_some() && !had_header && n_alone == vertices.n + 1 {
+            true => "; if the first line is the name of the column, remove it",
+            false => "",
+        };
+        return Err(rows.error(&row, problem + hint));
     }
-    if n_alone.is_some() && vertices.ids.is_some() {
+    if n_alone > 0 && n_alone < vertices.n {
+        return Err(Error::format(path, format!("has {counts}{}", vertices.hint(n_alone))));
+    }
+    if n_rows == 0 {
+        return Err(Error::format(path, "has no labels, but only names of columns"));
+    }
+    if n_none > 0 {
+        found.notes.push(format!("{n_none} labels are empty, NaN or -1: these vertices have none"));
+    }
+    if n_alone > 0 && vertices.ids.is_some() {
         found.notes.push(format!(
             "labels of {} are taken in the order of ids.txt, not by id (lines of id and class)",
             path.display()
@@ -269,3 +307,6 @@ fn two_classes(vertices: &Vertices<'_>, path: &Path, vertex: u32) -> Error {
         Ok(None) => Error::format(path, format!("has two classes for {}", vertices.name(vertex))),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use cohop::data::FeatureDtype;
 mod array;
 mod by_id;
 mod collect;
+mod columns;
 mod edge_index;
 mod edges;
 mod graphbolt;
@@ -22,6 +23,7 @@ mod matrix_market;
 mod names;
 mod npz_csr;
 mod ogb;
+mod once;
 mod rows;
 mod sink;
 mod sort;
@@ -33,7 +35,8 @@ mod text;
 mod typed;
 mod vertices;
 
-pub use edges::{Column, EdgeText};
+pub use columns::Column;
+pub use edges::EdgeText;
 pub use import::{Format, Imported, Options, SelfLoops, import};
 pub use split::SplitFrom;
 

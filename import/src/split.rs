@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use cohop::data::MAX_SPLITS;
 use cohop::data::npy::{Dtype, NpyArray, Writer};
+use cohop::data::{Dataset, MAX_SPLITS};
 use cohop::rng::{Purpose, bounded};
 use cohop::{Error, Result};
 
 use crate::array::{ArrayStream, Place};
 use crate::edges::Ids;
+use crate::once::{self, Marks, Take, listed};
 use crate::sort::Sorter;
-use crate::table::Table;
 use crate::text::{Lines, shown};
 use crate::typed::{out_of_range, vertex};
 use crate::vertices::{Vertices, is_npy};
@@ -74,7 +74,8 @@ impl Vertices<'_> {
         };
         // How many splits there are, and the file that says so first.
         let mut several: Option<(usize, &Path)> = None;
-        for ((name, masks), path) in PARTS.into_iter().zip(MASKS).zip(files) {
+        let mut marks = Marks::new(self.n)?;
+        for (i, ((name, masks), path)) in PARTS.into_iter().zip(MASKS).zip(files).enumerate() {
             if let Some(n_splits) = several_splits(path)? {
                 if let Some((other, first)) = several.filter(|(other, _)| *other != n_splits) {
                     let problem = format!("has masks of {n_splits} splits, {} of {other}", first.display());
@@ -89,11 +90,11 @@ impl Vertices<'_> {
                 continue;
             }
             let mut writer = Writer::create(&self.folder.join(name), Dtype::U32, None)?;
-            match (self.ids, is_npy(path)) {
-                (Some(ids), false) => named_part(&mut writer, path, ids)?,
-                (_, true) => self.array_part(&mut writer, &Place::npy(path), &mut *progress)?,
-                (None, false) => self.listed_part(&mut writer, &Place::text(path), &mut *progress)?,
-            }
+            let mut take = |vertex, at: &dyn Fn() -> String| match marks.is_new(vertex) {
+                true => writer.write(&[vertex]),
+                false => Err(self.repeated(&files[..=i], &at(), vertex)),
+            };
+            self.part(path, &mut take, &mut *progress)?;
             writer.finish()?;
             found.files.push(name.into());
         }
@@ -101,6 +102,36 @@ impl Vertices<'_> {
             found.notes.push(format!("there are {n_splits} splits: --split of train and infer chooses one"));
         }
         Ok(())
+    }
+
+    /// Gives the vertices of a part of a single split to `take`.
+    fn part(&self, path: &Path, take: Take<'_>, progress: Progress<'_>) -> Result<()> {
+        let number = |id: f64| match self.ids {
+            Some(ids) => ids.get_integer(id).ok_or_else(|| format!("id {id}: no edge has it")),
+            None => vertex(id, 0, self.n).ok_or_else(|| out_of_range("vertex", id, self.n)),
+        };
+        match (self.ids, is_npy(path)) {
+            (Some(ids), false) => named_part(path, ids, take),
+            (None, false) => listed(&Place::text(path), &number, take, progress),
+            (_, true) => {
+                let place = Place::npy(path);
+                match is_mask(&place)? {
+                    true => self.mask(&place, take, progress),
+                    false => listed(&place, &number, take, progress),
+                }
+            }
+        }
+    }
+
+    /// The error of a vertex that is in the last of some files, and was in one of them before.
+    fn repeated(&self, files: &[PathBuf], at: &str, vertex: u32) -> Error {
+        once::repeated(files, at, vertex, &self.name(vertex), &mut |file, take| {
+            // Of several splits, they are told apart when all are there.
+            match several_splits(file)? {
+                Some(_) => Ok(()),
+                None => self.part(file, take, &mut |_, _| Ok(())),
+            }
+        })
     }
 
     /// Writes a part of several splits as a data set's folder has them, of masks `[vertices, splits]`. With mapped ids,
@@ -208,11 +239,8 @@ impl Vertices<'_> {
         Ok(())
     }
 
-    /// A part of an array: of ids, or a mask. With mapped ids, both mean ids that are integers.
-    fn array_part(&self, writer: &mut Writer, place: &Place, progress: Progress<'_>) -> Result<()> {
-        if !is_mask(place)? {
-            return self.listed_part(writer, place, progress);
-        }
+    /// Gives the vertices of a mask to `take`. With mapped ids, row k is that of the vertex with the id k.
+    fn mask(&self, place: &Place, take: Take<'_>, progress: Progress<'_>) -> Result<()> {
         let mut stream = ArrayStream::open(place)?;
         let n = stream.header().len as u64;
         if self.ids.is_none() && n != self.n {
@@ -224,38 +252,32 @@ impl Vertices<'_> {
             progress("reading splits", stream.part())?;
             stream.next(AT_A_TIME, &mut numbers)?;
             for (id, _) in (v..).zip(&numbers).filter(|(_, wanted)| **wanted != 0.0) {
-                match self.ids {
-                    Some(ids) => {
-                        let number = ids.get(&id.to_string());
-                        let problem = || place.error(format!("row {id}: no edge has the id {id}"));
-                        writer.write(&[number.ok_or_else(problem)?])?;
-                    }
-                    None => writer.write(&[id as u32])?,
-                }
+                let vertex = self.ids.map_or(Some(id as u32), |ids| ids.get(&id.to_string()));
+                let problem = || place.error(format!("row {id}: no edge has the id {id}"));
+                take(vertex.ok_or_else(problem)?, &|| format!("row {id}"))?;
             }
             v += numbers.len() as u64;
         }
         Ok(())
     }
+}
 
-    /// A part of ids that are numbers.
-    fn listed_part(&self, writer: &mut Writer, place: &Place, progress: Progress<'_>) -> Result<()> {
-        let mut table = Table::open(place)?;
-        if table.columns() > 1 {
-            return Err(place.error(format!("has {} columns, expected one: vertices", table.columns())));
+/// Notes of vertices in parts of a split that have no label, where any vertex has one.
+pub(crate) fn tell_unlabelled(dataset: &Dataset, found: &mut Vec<String>) {
+    if dataset.n_classes == 0 {
+        return;
+    }
+    let parts = [
+        (&dataset.train_idx, "training", "nothing is learnt from them"),
+        (&dataset.val_idx, "validation", "they do not count"),
+        (&dataset.test_idx, "test", "they do not count"),
+    ];
+    let of = if dataset.splits.len() > 1 { " of the first split" } else { "" };
+    for (part, name, meaning) in parts {
+        let n = part.iter().filter(|&&v| dataset.labels[v as usize] < 0).count();
+        if n > 0 {
+            found.push(format!("{n} {name} vertices{of} have no label: {meaning}"));
         }
-        while let Some(row) = table.next()? {
-            let id = row[0];
-            let number = match self.ids {
-                Some(ids) => ids.get_integer(id).ok_or_else(|| format!("id {id}: no edge has it")),
-                None => vertex(id, 0, self.n).ok_or_else(|| out_of_range("vertex", id, self.n)),
-            };
-            writer.write(&[number.map_err(|problem| table.error(problem))?])?;
-            if table.n_given() % (1 << 16) == 0 {
-                progress("reading splits", table.part())?;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -304,8 +326,8 @@ fn is_mask(place: &Place) -> Result<bool> {
     }
 }
 
-/// A part of ids that are any text.
-fn named_part(writer: &mut Writer, path: &Path, ids: &Ids) -> Result<()> {
+/// Gives the vertices of a part of ids that are any text to `take`.
+fn named_part(path: &Path, ids: &Ids, take: Take<'_>) -> Result<()> {
     let mut lines = Lines::open(path)?;
     while let Some(line) = lines.next_line()? {
         let id = line.trim().to_owned();
@@ -314,7 +336,7 @@ fn named_part(writer: &mut Writer, path: &Path, ids: &Ids) -> Result<()> {
         }
         let number = ids.get(&id);
         let number = number.ok_or_else(|| lines.error(format!("id {}: no edge has it", shown(&id))))?;
-        writer.write(&[number])?;
+        take(number, &|| format!("line {}", lines.number))?;
     }
     Ok(())
 }

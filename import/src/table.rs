@@ -124,6 +124,14 @@ impl Table {
         Ok(true)
     }
 
+    /// Where the row is that was given out last: `line 5` of a text, `row 4` of an array.
+    pub(crate) fn at(&self) -> String {
+        match &self.source {
+            Source::Text(lines) => format!("line {}", lines.number),
+            Source::Array(_) => format!("row {}", self.n_given.saturating_sub(1)),
+        }
+    }
+
     /// An error about the row that was given out last, or the line that was read last.
     pub(crate) fn error(&self, problem: impl std::fmt::Display) -> Error {
         match &self.source {

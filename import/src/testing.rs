@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cohop::Result;
 use cohop::data::npy::NpyArray;
+use cohop::data::{Dataset, FeatureDtype, load};
 
 use crate::sink::Sink;
-use crate::{Found, Progress, ReadOptions};
+use crate::{Format, Found, Imported, Options, Progress, ReadOptions, SplitFrom, import};
 
 /// A text file, compressed if its name ends in `.gz`; with its folders.
 pub(crate) fn text(path: &Path, text: &str) {
@@ -177,5 +178,82 @@ fn assert_refused(result: Result<Read>, texts: &[&str]) {
     let error = error.to_string();
     for text in texts {
         assert!(error.contains(text), "{error}: expected {text}");
+    }
+}
+
+/// Files to import, and what came of them.
+pub(crate) struct Case {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) options: Options,
+}
+
+impl Case {
+    /// A list of edges.
+    pub(crate) fn new(edges: &str) -> Self {
+        let case = Case { folder: tempfile::tempdir().unwrap(), options: Options::default() };
+        text(&case.at("edges.txt"), edges);
+        case
+    }
+
+    /// The same with ids of any kind.
+    pub(crate) fn mapped(edges: &str) -> Self {
+        let mut case = Case::new(edges);
+        case.options.read.text.map_ids = true;
+        case
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn import(&self) -> cohop::Result<(Imported, Dataset)> {
+        let options = Options { memory: 16 << 20, overwrite: true, ..self.options.clone() };
+        let out = self.at("out");
+        let imported = import(Format::Edges, &[self.at("edges.txt")], &out, &options, &mut |_, _| Ok(()))?;
+        Ok((imported, load(out)?))
+    }
+
+    /// Asserts that the import is refused, with all of `texts` in the message.
+    pub(crate) fn refused(&self, texts: &[&str]) {
+        let Err(error) = self.import() else { panic!("no error: expected {texts:?}") };
+        let error = error.to_string();
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}: expected {texts:?}");
+    }
+
+    /// The classes that a file of labels gives, and their number.
+    pub(crate) fn classes(&mut self, labels: &str) -> (Vec<i32>, usize) {
+        self.label(labels);
+        let (_, set) = self.import().unwrap();
+        (set.labels.to_vec(), set.n_classes)
+    }
+
+    pub(crate) fn label(&mut self, labels: &str) {
+        text(&self.at("labels.csv"), labels);
+        self.options.labels = Some(self.at("labels.csv"));
+    }
+
+    pub(crate) fn array(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        file(&self.at(name), bytes);
+        self.at(name)
+    }
+
+    /// The parts that three files give.
+    pub(crate) fn split(&mut self, files: [PathBuf; 3]) -> [Vec<u32>; 3] {
+        self.options.split = Some(SplitFrom::Files(files));
+        let (_, set) = self.import().unwrap();
+        [&set.train_idx, &set.val_idx, &set.test_idx].map(|part| part.to_vec())
+    }
+
+    /// The rows of features that a file gives.
+    pub(crate) fn features(&mut self, path: PathBuf) -> Vec<Vec<f32>> {
+        self.options.features = Some(path);
+        let (_, set) = self.import().unwrap();
+        let features = set.features.to_dtype(FeatureDtype::F32).unwrap();
+        let cohop::data::Features::F32(dense) = features else { panic!("not dense") };
+        (0..dense.n_rows()).map(|row| dense.row(row).to_vec()).collect()
+    }
+
+    pub(crate) fn written(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at("out").join(name)).unwrap()
     }
 }

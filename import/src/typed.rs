@@ -1,7 +1,7 @@
 //! Graphs whose vertices and edges have types, each with arrays of its own: as OGB and GraphBolt store them. The
 //! vertices of each type get consecutive numbers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cohop::Result;
 use cohop::data::FeatureDtype;
@@ -11,6 +11,7 @@ use half::{bf16, f16};
 
 use crate::array::{ArrayStream, Place};
 use crate::labels::of_type;
+use crate::once::{Marks, Take, listed, repeated};
 use crate::sink::Sink;
 use crate::table::Table;
 use crate::{Found, Progress};
@@ -168,18 +169,17 @@ pub(crate) fn write_split(
 ) -> Result<()> {
     let mut writer = Writer::create(&folder.join(name), Dtype::U32, None)?;
     for (place, start, n) in parts {
-        let mut table = Table::open(place)?;
-        if table.columns() > 1 {
-            return Err(place.error(format!("has {} columns, expected one: vertices", table.columns())));
-        }
-        while let Some(row) = table.next()? {
-            let id = row[0];
-            let vertex = vertex(id, *start, *n).ok_or_else(|| table.error(out_of_range("vertex", id, *n)))?;
-            writer.write(&[vertex])?;
-            if table.n_given() % (1 << 16) == 0 {
-                progress("reading splits", table.part())?;
+        let mut marks = Marks::new(*n)?;
+        let number = |id| vertex(id, 0, *n).ok_or_else(|| out_of_range("vertex", id, *n));
+        let mut take = |vertex, at: &dyn Fn() -> String| match marks.is_new(vertex) {
+            true => writer.write(&[(start + u64::from(vertex)) as u32]),
+            false => {
+                let mut read = |_: &PathBuf, take: Take<'_>| listed(place, &number, take, &mut |_, _| Ok(()));
+                let (file, name) = (std::slice::from_ref(&place.path), format!("vertex {vertex}"));
+                Err(repeated(file, &at(), vertex, &name, &mut read))
             }
-        }
+        };
+        listed(place, &number, &mut take, &mut *progress)?;
     }
     found.files.push(name.into());
     writer.finish()
@@ -232,9 +232,9 @@ pub(crate) fn read_pairs(
     let mut first = ArrayStream::open(place)?;
     let fortran = first.header().fortran_order;
     // Rows of pairs lie in memory as columns of pairs do in Fortran order.
-    let (n, alternate) = match first.header().shape[..] {
-        [2, n] => (n, fortran),
-        [n, 2] => (n, !fortran),
+    let (n, alternate, axis) = match first.header().shape[..] {
+        [2, n] => (n, fortran, "column"),
+        [n, 2] => (n, !fortran, "row"),
         _ => {
             let shape = &first.header().shape;
             let expected = "expected [2, edges], sources and destinations, or [edges, 2]";
@@ -272,7 +272,7 @@ pub(crate) fn read_pairs(
             }
         }
         for (i, (&source, &destination)) in sources.iter().zip(&destinations).enumerate() {
-            let fail = |problem: String| place.error(format!("column {}: {problem}", n_read + i));
+            let fail = |problem: String| place.error(format!("{axis} {}: {problem}", n_read + i));
             edge(pair(source, destination).map_err(fail)?)?;
         }
         n_read += some;
@@ -310,7 +310,7 @@ pub(crate) fn write_matrix(
         return Ok(false);
     }
     let mut writer = Writer::create(path, stored(dtype), Some(dim))?;
-    let mut n_not_finite = 0u64;
+    let mut not_finite = NotFinite::default();
     for (part, &columns) in parts.iter().zip(&columns) {
         if columns < dim && part.rows > 0 {
             let have = if columns == 0 { "no".into() } else { format!("only {columns}") };
@@ -329,10 +329,10 @@ pub(crate) fn write_matrix(
         let mut table = Table::open(place)?;
         while let Some(read) = table.next()? {
             row[..columns].copy_from_slice(read);
-            n_not_finite += read.iter().filter(|v| !v.is_finite()).count() as u64;
             if let Some(value) = too_large(dtype, read) {
                 return Err(table.error(format!("{value:e} is beyond the range of {dtype}")));
             }
+            not_finite.look(&row[..columns], &|| format!("{} of {place}", table.at()));
             (0..part.repeat).try_for_each(|_| write_row(&mut writer, dtype, &row))?;
             if table.n_given() % (1 << 10) == 0 {
                 progress(&format!("reading {what}"), table.part())?;
@@ -345,10 +345,35 @@ pub(crate) fn write_matrix(
         }
     }
     writer.finish()?;
-    if n_not_finite > 0 {
-        found.notes.push(format!("{n_not_finite} values of {what} are NaN or infinite"));
-    }
+    not_finite.tell(what, found);
     Ok(true)
+}
+
+/// Values that are NaN or infinite.
+#[derive(Default)]
+pub(crate) struct NotFinite {
+    n: u64,
+    /// Where the first is.
+    first: Option<String>,
+}
+
+impl NotFinite {
+    /// Counts those of a row; `at` tells where that is.
+    pub(crate) fn look(&mut self, row: &[f64], at: &dyn Fn() -> String) {
+        let n = row.iter().filter(|value| !value.is_finite()).count() as u64;
+        if n > 0 {
+            self.n += n;
+            self.first.get_or_insert_with(at);
+        }
+    }
+
+    /// A note of them, if there are any.
+    pub(crate) fn tell(self, what: &str, found: &mut Found) {
+        if let Some(first) = self.first {
+            let n = self.n;
+            found.notes.push(format!("{n} values of {what} are NaN or infinite, the first in {first}"));
+        }
+    }
 }
 
 /// The type of features that nobody asked for one of: f16 if all are stored so, else f32.

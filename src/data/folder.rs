@@ -204,7 +204,7 @@ impl Dataset {
 
 /// Makes a folder for a data set, and removes an older data set from it.
 pub(super) fn clear(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+    std::fs::create_dir_all(folder).map_err(|e| Error::no_folder(folder, e))?;
     let older = ARRAYS.iter().map(|name| array_path(folder, name)).chain([folder.join("meta.json")]);
     for path in older {
         match std::fs::remove_file(&path) {

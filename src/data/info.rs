@@ -197,12 +197,14 @@ impl Summary {
         }
         let one_way = self.edge_statistics.without_reverse;
         if one_way > 0.0 {
-            let sampled = match self.edge_statistics.looked_at + self.edge_statistics.self_loops < self.edges
-            {
-                true => ", estimated",
-                false => "",
+            let statistics = &self.edge_statistics;
+            // A sample knows no second digit.
+            let (digits, sampled) = match statistics.looked_at + statistics.self_loops < self.edges {
+                true => (1, ", estimated"),
+                false => (2, ""),
             };
-            found.push(format!("{:.2} % of the edges{sampled}: without a reverse edge", 100.0 * one_way));
+            let share = 100.0 * one_way;
+            found.push(format!("{share:.digits$} % of the edges{sampled}: without a reverse edge"));
         }
         let largest = self.class_counts.iter().copied().max().unwrap_or(0);
         let smallest = self.class_counts.iter().copied().filter(|&n| n > 0).min().unwrap_or(0);

@@ -1,9 +1,9 @@
 //! R-MAT graphs with random features: the built-in data set `rmat`, and folders of any size.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{Read, Write};
 use std::iter::once;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use super::assemble::Meta;
 use super::builtin::{NOISE, feature_len, random_split};
 use super::folder::{array_path, clear, write_meta};
 use super::npy::{self, Dtype, Writer};
-use super::{Dataset, FeatureDtype, Features};
+use super::{Dataset, FeatureDtype, Features, MAX_CLASSES};
 use crate::error::{Error, Result, try_capacity, try_collect_parallel, try_extend, try_filled, try_zeroed};
 use crate::graph::Rmat;
 use crate::rng::{Purpose, bounded, normal};
@@ -20,6 +20,8 @@ use crate::rng::{Purpose, bounded, normal};
 const RANDOM_LABELS: u64 = Purpose::Features.stream(2);
 /// Number of edges drawn, and of feature elements made, at a time.
 const CHUNK: u64 = 1 << 22;
+/// Number of edges that are written to a file at a time.
+const KEYS_PER_WRITE: usize = 1 << 10;
 /// Bytes per edge in a file of unsorted edges: 64 bits, the destination in the upper half, the source in the lower.
 const EDGE_BYTES: u64 = size_of::<u64>() as u64;
 /// How the name of the folder of unsorted edges begins.
@@ -46,7 +48,7 @@ impl RmatData {
     /// Makes the data set: of the vertices that have in-edges, a tenth to train on, a tenth to validate, a fifth to
     /// test.
     ///
-    /// Errors: `n_classes` is not in `1..=2147483647`, those of [`Rmat::generate`], or features too large for memory.
+    /// Errors: `n_classes` is not in `1..=MAX_CLASSES`, those of [`Rmat::generate`], or features too large for memory.
     pub fn generate(&self) -> Result<Dataset> {
         self.check()?;
         let graph = self.graph.generate()?;
@@ -71,7 +73,7 @@ impl RmatData {
     /// Calls `progress` with the current step and how much of it is done, from 0 to 1. If it fails, or anything else,
     /// no file of the data set is left in the folder.
     ///
-    /// Errors: the graph is symmetric but keeps parallel edges, `n_classes` is not in `1..=2147483647`, those of
+    /// Errors: the graph is symmetric but keeps parallel edges, `n_classes` is not in `1..=MAX_CLASSES`, those of
     /// [`Rmat::generate`] and of `progress`, or a file cannot be written.
     pub fn write(
         &self,
@@ -142,8 +144,8 @@ impl RmatData {
     }
 
     fn check(&self) -> Result<()> {
-        if self.n_classes == 0 || i32::try_from(self.n_classes).is_err() {
-            return Err(Error::invalid("n_classes", self.n_classes, "1 to 2147483647"));
+        if !(1..=MAX_CLASSES).contains(&self.n_classes) {
+            return Err(Error::invalid("n_classes", self.n_classes, format!("1 to {MAX_CLASSES}")));
         }
         self.graph.check().map(|_| ())
     }
@@ -167,13 +169,32 @@ impl RmatData {
     ) -> Result<()> {
         let mut file = Writer::create(path, dtype, Some(self.dim))?;
         let len = self.graph.n_vertices() * self.dim as u64;
+        let asked = format_args!("{len} features, some at a time");
+        let mut values = try_capacity("features to write", len.min(CHUNK) as usize, asked)?;
         for first in (0..len).step_by(CHUNK as usize) {
             progress("features", first as f64 / len as f64)?;
             let chunk = first..len.min(first + CHUNK);
-            let values: Vec<T> = chunk.into_par_iter().map(|i| narrow(self.feature(i))).collect();
+            let chunk = (chunk.start as usize..chunk.end as usize).into_par_iter();
+            chunk.map(|i| narrow(self.feature(i as u64))).collect_into_vec(&mut values);
             file.write(&values)?;
         }
         file.finish()
+    }
+}
+
+/// A file of unsorted edges.
+struct EdgeFile {
+    path: PathBuf,
+    file: File,
+    /// Those that are not written yet: fewer than `KEYS_PER_WRITE`, for which there is room.
+    keys: Vec<u64>,
+}
+
+impl EdgeFile {
+    fn flush(&mut self) -> Result<()> {
+        let written = self.file.write_all(bytemuck::cast_slice(&self.keys));
+        self.keys.clear();
+        written.map_err(|e| Error::io(&self.path, e))
     }
 }
 
@@ -204,36 +225,40 @@ impl UnsortedEdges {
         let edges = UnsortedEdges { folder: temporary, n_files: n_files as usize, shift };
         let create = |i| {
             let path = edges.path(i);
-            File::create(&path).map(BufWriter::new).map_err(|e| Error::io(path, e))
+            let asked = format_args!("{} files of edges", edges.n_files);
+            let keys = try_capacity("edges to write", KEYS_PER_WRITE, asked)?;
+            let file = File::create(&path).map_err(|e| Error::io(&path, e))?;
+            Ok(EdgeFile { path, file, keys })
         };
         let mut files = (0..edges.n_files).map(create).collect::<Result<Vec<_>>>()?;
         let names = graph.names()?;
+        let asked = format_args!("{n_edges} edges to draw, some at a time");
+        let mut drawn = try_capacity("drawn edges", n_edges.min(CHUNK) as usize, asked)?;
         for first in (0..n_edges).step_by(CHUNK as usize) {
             progress("drawing edges", first as f64 / n_edges as f64)?;
             let chunk = first..n_edges.min(first + CHUNK);
-            let drawn: Vec<(u32, u32)> = chunk.into_par_iter().map(|i| graph.named_edge(i, &names)).collect();
-            for (source, destination) in drawn {
+            let chunk = (chunk.start as usize..chunk.end as usize).into_par_iter();
+            chunk.map(|i| graph.named_edge(i as u64, &names)).collect_into_vec(&mut drawn);
+            for &(source, destination) in &drawn {
                 edges.append(&mut files, source, destination)?;
                 if graph.symmetric {
                     edges.append(&mut files, destination, source)?;
                 }
             }
         }
-        let finish = |(i, file): (usize, BufWriter<File>)| {
-            file.into_inner().map(|_| ()).map_err(|e| Error::io(edges.path(i), e.into_error()))
-        };
-        files.into_iter().enumerate().try_for_each(finish)?;
+        files.iter_mut().try_for_each(EdgeFile::flush)?;
         Ok(edges)
     }
 
-    fn path(&self, file: usize) -> std::path::PathBuf {
+    fn path(&self, file: usize) -> PathBuf {
         self.folder.path().join(file.to_string())
     }
 
-    fn append(&self, files: &mut [BufWriter<File>], source: u32, destination: u32) -> Result<()> {
-        let file = (u64::from(destination) >> self.shift) as usize;
-        let key = u64::from(destination) << 32 | u64::from(source);
-        files[file].write_all(&key.to_le_bytes()).map_err(|e| Error::io(self.path(file), e))
+    fn append(&self, files: &mut [EdgeFile], source: u32, destination: u32) -> Result<()> {
+        let file = &mut files[(u64::from(destination) >> self.shift) as usize];
+        file.keys.push(u64::from(destination) << 32 | u64::from(source));
+        // There is always room for one more.
+        if file.keys.len() == KEYS_PER_WRITE { file.flush() } else { Ok(()) }
     }
 
     /// Writes `indptr.npy` and `indices.npy`; returns the vertices that have in-edges.
@@ -252,13 +277,14 @@ impl UnsortedEdges {
         for i in 0..self.n_files {
             progress("sorting edges", i as f64 / self.n_files as f64)?;
             let path = self.path(i);
-            let bytes = std::fs::read(&path).map_err(|e| Error::io(&path, e))?;
-            std::fs::remove_file(&path).map_err(|e| Error::io(&path, e))?;
-            let n_keys = bytes.len() / EDGE_BYTES as usize;
+            let io = |e| Error::io(&path, e);
+            let mut file = File::open(&path).map_err(io)?;
+            let n_keys = (file.metadata().map_err(io)?.len() / EDGE_BYTES) as usize;
             let in_range = format_args!("{n_keys} edges of a range of vertices");
             let mut keys: Vec<u64> = try_zeroed("edges to sort", n_keys, in_range)?;
-            bytemuck::cast_slice_mut(&mut keys).copy_from_slice(&bytes);
-            drop(bytes);
+            file.read_exact(bytemuck::cast_slice_mut(&mut keys)).map_err(io)?;
+            drop(file);
+            std::fs::remove_file(&path).map_err(io)?;
             keys.par_sort_unstable();
             if graph.deduplicate {
                 keys.dedup();
@@ -274,8 +300,11 @@ impl UnsortedEdges {
                 *count = n_edges;
             }
             indptr.write(&counts)?;
+            let few = keys.len().min(CHUNK as usize);
+            let mut sources: Vec<u32> = try_capacity("sources to write", few, in_range)?;
             for part in keys.chunks(CHUNK as usize) {
-                let sources: Vec<u32> = part.iter().map(|&key| key as u32).collect();
+                sources.clear();
+                sources.extend(part.iter().map(|&key| key as u32));
                 indices.write(&sources)?;
             }
         }
@@ -379,6 +408,9 @@ mod tests {
             set.write(folder.path(), FeatureDtype::F32, 1, &mut |_, _| Ok(())).unwrap_err().to_string()
         };
         assert!(message(RmatData { n_classes: 0, ..good }).starts_with("n_classes is 0"));
+        // More than a data set may have.
+        let many = RmatData { n_classes: MAX_CLASSES + 1, ..good };
+        assert!(message(many).starts_with("n_classes is 16777217: expected 1 to 16777216"));
         assert!(message(RmatData { dim: usize::MAX, ..good }).starts_with("the feature matrix"));
         let graph = Rmat { deduplicate: false, ..good.graph };
         assert!(message(RmatData { graph, ..good }).starts_with("deduplicate is false"));

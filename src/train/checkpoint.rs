@@ -163,8 +163,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     ///
     /// Errors: a number of the run is not finite, the file cannot be written, or the device fails.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let io = |e| Error::io(folder, e);
-        std::fs::create_dir_all(folder).map_err(io)?;
+        std::fs::create_dir_all(folder).map_err(|e| Error::no_folder(folder, e))?;
         let info = CheckpointInfo {
             version: VERSION,
             dataset: self.dataset().name.clone(),

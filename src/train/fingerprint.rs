@@ -82,6 +82,31 @@ impl Fingerprint {
         self.check_print(&Fingerprint::of(dataset), &dataset.name, same_split)
     }
 
+    /// `Ok` if a data set has features where this one has, and has none where it has none: a model of the one kind
+    /// cannot be used with the other, even if it is wide enough.
+    ///
+    /// Errors: [`Error::InvalidArgument`], which says what is missing.
+    pub fn check_features(&self, dataset: &Dataset) -> Result<()> {
+        let of_model = self.features != "none";
+        let name = &dataset.name;
+        match (of_model, dataset.features.is_none()) {
+            (true, true) => {
+                let columns = self.columns;
+                let expected = format!(
+                    "features of {columns} columns (feat.npy in a folder, array feat in an .npz), as the data set of \
+                     training has them"
+                );
+                Err(Error::invalid("data set", format!("{name}, which has no features"), expected))
+            }
+            (false, false) => {
+                let expected = "one without features: that of training has none, and the model knows its vertices by \
+                                their numbers";
+                Err(Error::invalid("data set", format!("{name}, which has features"), expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// [`check`](Fingerprint::check) of a data set's name and fingerprint.
     pub(super) fn check_print(&self, found: &Fingerprint, name: &str, same_split: bool) -> Result<()> {
         let mut differences = Vec::new();

@@ -23,7 +23,7 @@ impl CheckpointLock {
     ///
     /// Errors: another run has locked it, or nothing can be written there.
     pub fn take(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder).map_err(|e| Error::io(folder, e))?;
+        fs::create_dir_all(folder).map_err(|e| Error::no_folder(folder, e))?;
         let path = folder.join(LOCK);
         // Neither emptied nor written: what a link may point to stays as it is.
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);

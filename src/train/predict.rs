@@ -78,9 +78,10 @@ impl<D: Device> Trainer<D> {
     /// [`predict`](Trainer::predict) on a data set that need not be the one it was trained on: it needs neither labels
     /// nor splits. `adjust` may change how predictions are made.
     ///
-    /// Errors: the file cannot be read, is no checkpoint or is damaged; the data set has another number of feature
-    /// columns or relations than the model (without features: of vertices); settings of the sampler, or numbers of
-    /// workers or seeds per batch, that cannot be; and those of the source of batches and the device.
+    /// Errors: the file cannot be read, is no checkpoint or is damaged; the data set has no features and that of
+    /// training had some, or the other way round; it has another number of feature columns or relations than the model
+    /// (without features: of vertices); settings of the sampler, or numbers of workers or seeds per batch, that cannot
+    /// be; and those of the source of batches and the device.
     pub fn to_predict(
         device: D,
         dataset: Arc<Dataset>,
@@ -91,6 +92,7 @@ impl<D: Device> Trainer<D> {
         let mut config = opened.info.config.clone();
         // A matter of training, which may need labels.
         config.class_weights = ClassWeights::Equal;
+        opened.info.data.check_features(&dataset)?;
         adjust(&mut config);
         let fingerprint = Fingerprint::of(&dataset);
         let dataset = config.transformed(dataset)?;

@@ -73,7 +73,7 @@ pub(super) struct BenchArgs {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = number::at_least_one())]
     runs: usize,
     /// Warm-up runs of each benchmark
-    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = number::any::<usize>())]
     warmup: usize,
     /// Stop a benchmark after this time, but not before three runs
     #[arg(

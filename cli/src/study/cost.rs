@@ -61,7 +61,7 @@ pub(super) struct CostArgs {
     #[arg(long, value_name = "RHO", value_parser = number::probability, allow_negative_numbers = true)]
     cooperative_miss_rate: Option<f64>,
     /// Bytes of a feature row in storage [default: 4 per column]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::any::<usize>())]
     row_bytes: Option<usize>,
 }
 

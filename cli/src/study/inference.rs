@@ -6,15 +6,15 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::{Bar, json_lines};
-use crate::data::{Again, DataArgs};
+use crate::data::DataAgainArgs;
 use crate::given::Given;
 use crate::plot::{self, Plot, Scale, Series};
 use crate::table::{Table, count};
 use crate::{Global, number, output};
+use cohop::Result;
 use cohop::sample::Fanouts;
 use cohop::study::{self, DegreeBin, InferenceConfig, InferenceRow};
 use cohop::train::read_info;
-use cohop::{Error, Result};
 
 /// Accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022)
 ///
@@ -28,12 +28,9 @@ pub(super) struct InferenceArgs {
     #[arg(long, value_name = "DIR")]
     checkpoint: PathBuf,
     #[command(flatten)]
-    data: DataArgs,
-    /// Predict although the data set is not the one of training
-    #[arg(long)]
-    other_data: bool,
+    data: DataAgainArgs,
     /// The fanouts to compare, each that of all layers; full neighbourhoods are the last row in any case
-    #[arg(long, default_value = "5,10,20,full", value_name = "K,K,...")]
+    #[arg(long, default_value = "5,10,20,full", value_name = "K,K,...", value_parser = number::fanouts)]
     fanouts_each: Fanouts,
     /// Vertices per batch of sampled neighbourhoods
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = number::at_least_one())]
@@ -45,11 +42,8 @@ pub(super) struct InferenceArgs {
 
 pub(super) fn run(global: &Global, args: &InferenceArgs, given: &Given) -> Result<()> {
     plot::check(args.plot.as_deref())?;
-    if args.fanouts_each.0.contains(&0) {
-        return Err(Error::invalid("--fanouts-each", 0, "at least 1 each"));
-    }
     let info = read_info(&args.checkpoint)?;
-    let dataset = Arc::new(args.data.load_again(given, &info, args.other_data, Again::Predict)?);
+    let dataset = Arc::new(args.data.load(given, &info)?);
     let sampled = args.fanouts_each.0.iter().copied().filter(|&fanout| fanout != usize::MAX);
     let config = InferenceConfig { fanouts: sampled.collect(), batch_size: args.batch_size };
     let rows = study::inference(&dataset, &args.checkpoint, &config, &mut Bar::new(global))?;

@@ -31,25 +31,42 @@ pub(super) struct KappaArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "neighbor,labor0")]
     samplers: Vec<SamplerName>,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        default_value = "10,10,10",
+        value_name = "K,K,...",
+        allow_hyphen_values = true,
+        value_parser = number::fanouts
+    )]
     fanouts: Fanouts,
     /// How many consecutive minibatches depend on each other: numbers or inf
-    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64,256,inf", value_name = "N,N,...")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1,4,16,64,256,inf",
+        value_name = "N,N,...",
+        value_parser = number::setting::<Kappa>
+    )]
     kappas: Vec<Kappa>,
     /// How: renew or rotate
-    #[arg(long, default_value_t = Dependence::default(), value_name = "renew|rotate")]
+    #[arg(
+        long,
+        default_value_t = Dependence::default(),
+        value_name = "renew|rotate",
+        value_parser = number::setting::<Dependence>
+    )]
     dependence: Dependence,
     /// Capacities of the cache [default: a hundredth, a twentieth and a fifth of the vertices]
-    #[arg(long, value_delimiter = ',', value_name = "N,N,...")]
+    #[arg(long, value_delimiter = ',', value_name = "N,N,...", value_parser = number::any::<usize>())]
     cache_rows: Vec<usize>,
     /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
-    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    #[arg(long, default_value = "lru", value_name = "POLICY", value_parser = number::setting::<Policy>)]
     cache_policy: Policy,
     /// Seeds per minibatch [default: 1024, or all training vertices if they are fewer]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     batch_size: Option<usize>,
     /// Number of counted passes over the training vertices, rounded up to whole windows of kappa batches
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = number::whole::<u64>(1, u64::MAX))]
     passes: u64,
     /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show validation accuracy and macro F1
     /// after each epoch, mean and standard deviation over --seeds; --plot then draws the accuracy
@@ -57,7 +74,7 @@ pub(super) struct KappaArgs {
         long,
         default_value_t = 0,
         value_name = "EPOCHS",
-        value_parser = clap::value_parser!(u64).range(..=MAX_EPOCHS)
+        value_parser = number::whole::<u64>(0, MAX_EPOCHS)
     )]
     train: u64,
     /// Number of random seeds to train with, from --seed on

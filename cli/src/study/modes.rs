@@ -24,7 +24,13 @@ pub(super) struct Sampling {
     #[arg(long, value_enum, default_value_t = SamplerName::Labor0)]
     sampler: SamplerName,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        default_value = "10,10,10",
+        value_name = "K,K,...",
+        allow_hyphen_values = true,
+        value_parser = number::fanouts
+    )]
     fanouts: Fanouts,
     /// Seeds of all processing elements together [default: 1024, or all training vertices if they are fewer]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
@@ -33,7 +39,7 @@ pub(super) struct Sampling {
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = number::at_least_one())]
     batches: usize,
     /// How many consecutive batches depend on each other: a number or inf
-    #[arg(long, default_value = "1", value_name = "K")]
+    #[arg(long, default_value = "1", value_name = "K", value_parser = number::setting::<Kappa>)]
     kappa: Kappa,
     /// Feature rows in each processing element's cache (LRU); as many batches as are counted fill it before;
     /// cooperating elements cache only rows that they own [default: no cache]
@@ -43,7 +49,7 @@ pub(super) struct Sampling {
     #[arg(long, default_value = "random", value_name = "METHOD", value_parser = number::partition)]
     partition: PartitionMethod,
     /// Columns of the features [default: those of the data set; without features 128]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::any::<usize>())]
     feature_width: Option<usize>,
     /// Columns of the hidden layers: one number for all, or one per layer
     #[arg(

@@ -25,7 +25,13 @@ pub(super) struct WorkArgs {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "neighbor,labor0,labor,walk")]
     samplers: Vec<SamplerName>,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(long, default_value = "10,10,10", value_name = "K,K,...", allow_hyphen_values = true)]
+    #[arg(
+        long,
+        default_value = "10,10,10",
+        value_name = "K,K,...",
+        allow_hyphen_values = true,
+        value_parser = number::fanouts
+    )]
     fanouts: Fanouts,
     /// Seeds per batch [default: powers of two up to the number of training vertices, at most 65536]
     #[arg(long, value_delimiter = ',', value_name = "N,N,...", value_parser = number::at_least_one())]

@@ -68,6 +68,11 @@ impl<'a> Run<'a> {
         let mpi = args.parallel.comm == CommName::Mpi;
         let (mut lock, mut resumed) = (None, None);
         if let Some(folder) = &args.output.checkpoint {
+            if let Some(Resume::Always) = args.output.resume {
+                // Before a folder is made for nothing.
+                let file = folder.join(CHECKPOINT_FILE);
+                std::fs::symlink_metadata(&file).map_err(|e| Error::io(file, e))?;
+            }
             if !mpi {
                 lock = Some(CheckpointLock::take(folder)?);
             }

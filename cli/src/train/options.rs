@@ -10,7 +10,7 @@ use super::names::{
 };
 use crate::data::DataArgs;
 use crate::given::Given;
-use crate::{number, plot};
+use crate::{number, output, plot};
 use cohop::cache::Policy;
 use cohop::comm::threads::MAX_PES;
 use cohop::coop::{FirstLayer, Mode};
@@ -110,14 +110,14 @@ pub(crate) struct ModelArgs {
 #[command(next_help_heading = "Optimisation")]
 pub(crate) struct OptimizationArgs {
     /// Number of epochs [default: 10; full-batch: 200, of gat, gatv2: 1000, of rgcn, rgat: 50]
-    #[arg(long)]
+    #[arg(long, value_parser = number::any::<u64>())]
     pub epochs: Option<u64>,
     /// Validate after every N epochs; the best epoch is one of these
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = number::whole::<u64>(1, u64::MAX))]
     pub eval_every: u64,
     /// Stop after so many validated epochs in which validation reached neither its best accuracy nor its lowest loss
     /// [default: never; full-batch gat, gatv2: 100]
-    #[arg(long, value_name = "EPOCHS")]
+    #[arg(long, value_name = "EPOCHS", value_parser = number::any::<u64>())]
     pub patience: Option<u64>,
     /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
@@ -183,7 +183,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_enum, default_value_t = SamplerName::Neighbor)]
     pub sampler: SamplerName,
     /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
-    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true)]
+    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true, value_parser = number::fanouts)]
     pub fanouts: Option<Fanouts>,
     /// Draw neighbours with replacement, with --sampler neighbor or weighted
     #[arg(long)]
@@ -192,10 +192,10 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "N|converged", value_parser = labor_iterations)]
     pub labor_iterations: Option<LaborIterations>,
     /// Walks from each vertex, with --sampler walk [default: 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32>(1, 1 << 20))]
     pub walks: Option<u32>,
     /// Steps of a walk [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", value_parser = number::whole::<u32>(1, 1 << 20))]
     pub walk_length: Option<u32>,
     /// Probability that a walk restarts before a step [default: 0.5]
     #[arg(long, value_name = "P", value_parser = number::probability, allow_negative_numbers = true)]
@@ -204,10 +204,15 @@ pub(crate) struct SamplingArgs {
     #[arg(long)]
     pub per_relation: bool,
     /// How many consecutive minibatches are sampled alike: a number or inf
-    #[arg(long, default_value = "1", value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = number::setting::<Kappa>)]
     pub kappa: Kappa,
     /// How: renew changes each random draw once in kappa batches, rotate moves all of them a little in each batch
-    #[arg(long, default_value_t = Dependence::default(), value_name = "renew|rotate")]
+    #[arg(
+        long,
+        default_value_t = Dependence::default(),
+        value_name = "renew|rotate",
+        value_parser = number::setting::<Dependence>
+    )]
     pub dependence: Dependence,
     /// Neighbourhoods of validation and test [default: full; gin, whose sums grow with them: sampled]
     #[arg(long, value_enum)]
@@ -225,7 +230,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "N", value_parser = number::between(1, u64::from(u32::MAX)))]
     pub cache_rows: Option<usize>,
     /// Which rows the cache keeps: lru, clock, sieve or s3-fifo
-    #[arg(long, default_value = "lru", value_name = "POLICY")]
+    #[arg(long, default_value = "lru", value_name = "POLICY", value_parser = number::setting::<Policy>)]
     pub cache_policy: Policy,
     /// Make minibatches on the device, which has graph and features in its memory; with `graph` the graph alone
     #[arg(long, value_enum, value_name = "DATA", num_args = 0..=1, default_missing_value = "all")]
@@ -238,7 +243,12 @@ pub(crate) struct SamplingArgs {
 pub(crate) struct ParallelArgs {
     /// Whether one processing element trains alone (serial), each has a minibatch of its share of the seeds
     /// (independent), or all process one minibatch together (cooperative)
-    #[arg(long, default_value_t = Mode::Serial, value_name = "serial|independent|cooperative")]
+    #[arg(
+        long,
+        default_value_t = Mode::Serial,
+        value_name = "serial|independent|cooperative",
+        value_parser = number::setting::<Mode>
+    )]
     pub mode: Mode,
     /// Number of processing elements, with --comm threads or nccl [default: 2 in parallel modes]
     #[arg(long, value_name = "P", value_parser = number::between(1, MAX_PES as u64))]
@@ -247,14 +257,19 @@ pub(crate) struct ParallelArgs {
     #[arg(long, value_enum, default_value_t = CommName::Threads)]
     pub comm: CommName,
     /// With --comm mpi: how long to wait for other processes before the job ends; 0: for ever [default: 1800]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = number::any::<u64>())]
     pub comm_timeout: Option<u64>,
     /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD", value_parser = number::partition)]
     pub partition: PartitionMethod,
     /// How processing elements share the first layer: each gets whole feature rows (whole), or each has some columns of
     /// all vertices' features and computes their part of the layer for all (p3, after P³, OSDI 2021)
-    #[arg(long, default_value_t = FirstLayer::Whole, value_name = "whole|p3")]
+    #[arg(
+        long,
+        default_value_t = FirstLayer::Whole,
+        value_name = "whole|p3",
+        value_parser = number::setting::<FirstLayer>
+    )]
     pub first_layer: FirstLayer,
 }
 
@@ -360,11 +375,8 @@ impl TrainArgs {
             let expected = format!("one number for each of the {} layers", self.model.layers);
             return Err(Error::invalid("--fanouts", fanouts, expected));
         }
-        if let Some(path) = &self.output.log
-            && let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty())
-            && !folder.is_dir()
-        {
-            return Err(Error::invalid("--log", path.display(), "a file in a folder that exists"));
+        if let Some(path) = &self.output.log {
+            output::check_writable("--log", path)?;
         }
         plot::check(self.output.plot.as_deref())
     }

@@ -187,9 +187,7 @@ fn mistakes_end_with_a_message_and_the_right_status() {
         "--cache-policy sieve",
         "--dependence renew",
         "--partition hash --mode independent",
-        "--log nowhere/log.csv",
         "--plot curves.gif",
-        "--plot nowhere/curves.svg",
     ] {
         let option = usage.split(' ').next().unwrap();
         fails(&run(&format!("train {usage}")), 2, option);
@@ -237,14 +235,6 @@ fn messages_name_what_people_can_change() {
         ("study kappa --cache-rows 10,10", "--cache-rows is a list with 10 twice"),
         ("study modes --pes 2,2", "--pes is a list with 2 twice"),
         ("study work --batch-sizes 8,8", "--batch-sizes is a list with 8 twice"),
-        (
-            "study kappa --plot nowhere/plot.svg",
-            "--plot is nowhere/plot.svg: expected a file that can be written",
-        ),
-        (
-            "infer --checkpoint c --out nowhere/p.npy",
-            "--out is nowhere/p.npy: expected a file that can be written",
-        ),
         ("study kappa --batch-size 1000000", "--batch-size is 1000000: expected 1 to the "),
         (
             "study kappa --samplers walk --kappas 4 --dependence rotate",
@@ -263,6 +253,23 @@ fn messages_name_what_people_can_change() {
             "train --lr-schedule linear",
             "for '--lr-schedule <SCHEDULE>': expected constant, step:EVERY:FACTOR",
         ),
+        ("train --epochs x", "for '--epochs <EPOCHS>': \"x\" is not a whole number"),
+        ("info --threads 0", "for '--threads <N>': 0 is below 1"),
+        ("info --seed 1.5", "for '--seed <S>': \"1.5\" is not a whole number"),
+        ("generate --out g --scale 40", "for '--scale <SCALE>': 40 is above 31"),
+        ("study work --batch-sizes 8,0", "for '--batch-sizes <N,N,...>': 0 is below 1"),
+        ("import edges e --out g --num-vertices x", "\"x\" is not a whole number"),
+        ("import edges e --out g --columns a,b", "for '--columns <NAME,...>': expected source, destination"),
+        ("train --kappa x", "for '--kappa <N>': expected a whole number of at least 1, or inf"),
+        ("train --device gpu", "for '--device <DEVICE>': expected cpu, cuda or cuda:N"),
+        // A layer without neighbours is none.
+        ("train --fanouts 5,0", "for '--fanouts <K,K,...>': a fanout of 0 samples nothing"),
+        ("infer --checkpoint c --out o --fanouts 0,5", "a fanout of 0 samples nothing"),
+        ("study modes --fanouts 0", "a fanout of 0 samples nothing"),
+        ("study cost --fanouts 5,0", "a fanout of 0 samples nothing"),
+        ("study work --fanouts 5,0", "a fanout of 0 samples nothing"),
+        ("study kappa --fanouts 5,0", "a fanout of 0 samples nothing"),
+        ("study inference --checkpoint c --fanouts-each 5,0", "a fanout of 0 samples nothing"),
     ] {
         fails(&run(arguments), 2, message);
     }
@@ -310,4 +317,71 @@ fn options_of_training_do_what_they_say() {
             format!("train --epochs 1 --hidden 4 --optimizer sgd --momentum 0.9 --sampler {sampler} --json");
         assert_eq!(json_lines(&run(&arguments)).len(), 2);
     }
+}
+
+/// Whatever option names it, and whether it is to be read or written: a failure, and no wrong usage.
+#[test]
+fn files_and_folders_that_are_not_there_have_one_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    std::fs::write(folder.path().join("e.txt"), "0 1\n1 0\n").unwrap();
+    for command in ["train", "info", "study work", "study kappa", "study modes", "study cost", "bench"] {
+        fails(&run(&format!("{command} --data nowhere")), 1, "cohop: ");
+    }
+    for arguments in [
+        "train --resume --checkpoint nowhere",
+        "infer --checkpoint nowhere --out p.npy",
+        "study inference --checkpoint nowhere",
+        "import edges nowhere --out set",
+        "import ogb nowhere --out set",
+        "import graphbolt nowhere --out set",
+        "import edges e.txt --out set --labels nowhere",
+        "import edges e.txt --out set --features nowhere",
+        "import edges e.txt --out set --split nowhere,nowhere,nowhere",
+    ] {
+        fails(&run(arguments), 1, "nowhere");
+    }
+    assert!(!folder.path().join("nowhere").exists());
+    // As those that cannot be written, which is known before anything is read.
+    for (option, arguments) in [
+        ("--plot", "train --data nothing --plot nowhere/a.svg"),
+        ("--plot", "study work --data nothing --plot nowhere/a.svg"),
+        ("--plot", "study inference --checkpoint nothing --plot nowhere/a.svg"),
+        ("--log", "train --data nothing --log nowhere/a.svg"),
+        ("--out", "infer --checkpoint nothing --out nowhere/a.svg"),
+    ] {
+        let message =
+            format!("nowhere/a.svg: cannot be written, as {option} asks: its folder does not exist");
+        fails(&run(arguments), 1, &message);
+    }
+    fails(&run("infer --checkpoint nothing --out ."), 1, "as --out asks: it is a folder");
+    // Wrong whatever there is.
+    fails(&run("study work --data nowhere --plot curves.gif"), 2, "--plot");
+    fails(&run("import mtx e.txt e.txt --rows sources --out set"), 2, "several only of edges");
+}
+
+#[test]
+fn files_in_the_place_of_folders_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    std::fs::write(folder.path().join("plain.txt"), "0 1\n").unwrap();
+    let message = "cohop: plain.txt: is a file, expected a folder\n";
+    for arguments in [
+        "train --checkpoint plain.txt",
+        "train --checkpoint plain.txt/run",
+        "import edges plain.txt --out plain.txt",
+        "import edges plain.txt --out plain.txt --overwrite",
+        "import edges plain.txt --out plain.txt/set",
+        "import ogb plain.txt --out set",
+        "import graphbolt plain.txt --out set",
+        "generate --out plain.txt",
+        "generate --out plain.txt/set --scale 4",
+    ] {
+        fails(&run(arguments), 1, message);
+    }
+    let path = "plain.txt/checkpoint.safetensors: a part of this path is a file, expected a folder";
+    fails(&run("infer --checkpoint plain.txt --out p.npy"), 1, path);
+    std::fs::write(folder.path().join("e.npy"), "\u{1}").unwrap();
+    fails(&run("import edge-index e.npy --out set"), 1, "e.npy: the file ends within the .npy header");
+    assert_eq!(std::fs::read(folder.path().join("plain.txt")).unwrap(), b"0 1\n");
 }

@@ -65,7 +65,7 @@ fn a_matrix_must_say_what_its_rows_are() {
         let option = option.split(' ').next().unwrap();
         fails(&output, 2, &format!("{option} is given: expected none without"));
     }
-    fails(&run("import mtx m.mtx m.mtx --rows sources --out x"), 1, "several only of edges");
+    fails(&run("import mtx m.mtx m.mtx --rows sources --out x"), 2, "several only of edges");
     fails(&run("import edges nothing.txt --out x"), 1, "nothing.txt");
     fails(&run("import edges m.mtx --out x --split .9,.9,.9"), 2, "--split");
     fails(&run("import sideways m.mtx --out x"), 2, "sideways");

@@ -7,6 +7,7 @@ mod bench;
 mod command_line;
 mod data;
 mod import;
+mod infer;
 mod runs;
 mod study;
 mod weights;

@@ -90,9 +90,9 @@ fn predictions_go_with_the_data_of_the_run_or_with_what_is_asked_for() {
     fails(&run("infer --checkpoint run --eval sampled --fanouts 5 --out no.npy"), 2, "fanouts");
     assert!(!at("no.npy").exists());
     // What cannot be written is known before anything is read.
-    fails(&run("infer --checkpoint nothing --out no/such/folder.npy"), 2, "no/such");
-    fails(&run("infer --checkpoint nothing --out ring"), 2, "ring");
-    fails(&run("study work --data nothing --plot no/such/plot.svg"), 2, "no/such");
+    fails(&run("infer --checkpoint nothing --out no/such/folder.npy"), 1, "no/such");
+    fails(&run("infer --checkpoint nothing --out ring"), 1, "ring");
+    fails(&run("study work --data nothing --plot no/such/plot.svg"), 1, "no/such");
 }
 
 /// The advice is one that helps.

@@ -6,7 +6,8 @@ use cohop::data::{Dataset, load};
 use proptest::prelude::*;
 
 use super::*;
-use crate::edges::{Column, EdgeText};
+use crate::columns::Column;
+use crate::edges::EdgeText;
 use crate::testing::{file, npy, text};
 
 fn quiet() -> impl FnMut(&str, f64) -> Result<()> {
@@ -208,6 +209,41 @@ fn types_of_edges_may_have_names() {
 }
 
 #[test]
+fn a_header_that_contradicts_the_columns_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let run = |lines: [&str; 2], columns: &str, map_ids, header| {
+        text(&at("a.csv"), lines[0]);
+        text(&at("b.csv"), lines[1]);
+        let columns = columns.split(',').map(|column| column.parse().unwrap()).collect();
+        let read = ReadOptions { text: EdgeText { map_ids, columns, header }, ..ReadOptions::default() };
+        let options = Options { read, overwrite: true, ..options() };
+        import(Format::Edges, &[at("a.csv"), at("b.csv")], &at("out"), &options, &mut quiet())?;
+        Ok::<_, Error>(edges_of(&load(at("out"))?).iter().map(|e| (e.0, e.1)).collect::<Vec<_>>())
+    };
+    let both = "source,destination";
+    for map_ids in [false, true] {
+        // Also in the second file, and behind comments.
+        let lines = ["src,dst\n0,1\n", "# comment\ntarget,source\n2,1\n"];
+        let error = run(lines, both, map_ids, None).unwrap_err().to_string();
+        let expected =
+            "b.csv: line 2: names columns \"target\", \"source\", but \"target\" is taken for the source";
+        assert!(error.contains(expected) && error.contains("--columns destination,source"), "{error}");
+        assert_eq!(error.contains("--header false"), map_ids, "{error}");
+        let lines = ["target,source\n1,0\n", "dst,src\n2,1\n"];
+        assert!(run(lines, both, map_ids, Some(true)).is_err());
+        assert_eq!(run(lines, "destination,source", map_ids, None).unwrap().len(), 2);
+    }
+    let expected = vec![(0, 1), (1, 2)];
+    assert_eq!(run(["target,source\n1,0\n", "2,1\n"], "destination,source", false, None).unwrap(), expected);
+    // Types by name are read before edges.
+    let error = run(["u,weight,v\n0,a,1\n", "1,b,2\n"], "source,type,destination", false, None).unwrap_err();
+    assert!(error.to_string().contains("a.csv: line 1: names columns \"u\", \"weight\", \"v\""), "{error}");
+    // Words that are the ids of an edge.
+    assert_eq!(run(["to,from\nfrom,a\n", ""], both, true, Some(false)).unwrap(), expected);
+}
+
+#[test]
 fn ids_labels_features_and_splits_come_from_their_files() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -338,11 +374,19 @@ fn what_cannot_be_is_refused_and_nothing_is_left() {
     refused("0 1\n-1 2\n", &plain, &["line 2", "-1", "--ids map"]);
     refused("0 4294967295\n", &plain, &["line 1", "4294967295"]);
     let with = |read: ReadOptions| Options { read, ..options() };
+    let limited = |n, map_ids| {
+        let text = EdgeText { map_ids, ..EdgeText::default() };
+        with(ReadOptions { n_vertices: Some(n), text, ..ReadOptions::default() })
+    };
+    let beyond = "e.txt: line 3: id \"5\": expected an integer from 0 to 4, as --num-vertices is 5";
+    refused("# a\n0 1\n5 2\n", &limited(5, false), &[beyond]);
+    refused("0 1\nx 2\n", &limited(5, false), &["line 2: id \"x\"", "or --ids map"]);
     refused(
-        "0 1\n5 2\n",
-        &with(ReadOptions { n_vertices: Some(5), ..ReadOptions::default() }),
-        &["vertex 5"],
+        "b a\na c\n",
+        &limited(2, true),
+        &["e.txt: line 2: id \"c\" is one more than the 2 of --num-vertices"],
     );
+    refused("0 1\n", &limited(0, false), &["--num-vertices is 0"]);
     let columns = |columns: &[Column]| {
         let text = EdgeText { columns: columns.to_vec(), ..EdgeText::default() };
         with(ReadOptions { text, ..ReadOptions::default() })

@@ -365,6 +365,7 @@ fn values_that_cannot_be() {
         ("raw/node-label", "0\n1\n-2\n0\n", &["node-label.csv.gz", "line 3", "label -2"]),
         ("raw/node-label", "0\n1.5\n0\n0\n", &["node-label.csv.gz", "line 2", "label 1.5"]),
         ("split/time/test", "0\n4\n", &["split/time/test.csv.gz", "line 2", "vertex 4", "from 0 to 3"]),
+        ("split/time/test", "0\n2\n0\n", &["split/time/test.csv.gz: line 3: vertex 0 is already in line 1"]),
         ("split/time/test", "0,4\n", &["split/time/test.csv.gz", "2 columns, expected one"]),
     ] {
         let folder = citations("mine");

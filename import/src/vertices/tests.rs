@@ -1,88 +1,9 @@
 //! Labels, features and splits of files beside the edges, through whole imports.
 
-use std::path::PathBuf;
+use cohop::data::{Dataset, FeatureDtype};
 
-use cohop::data::{Dataset, FeatureDtype, load};
-
-use crate::testing::{file, npy, text};
-use crate::{Format, Imported, Options, SplitFrom, import};
-
-/// Files to import, and what came of them.
-struct Case {
-    folder: tempfile::TempDir,
-    options: Options,
-}
-
-impl Case {
-    /// A list of edges.
-    fn new(edges: &str) -> Self {
-        let case = Case { folder: tempfile::tempdir().unwrap(), options: Options::default() };
-        text(&case.at("edges.txt"), edges);
-        case
-    }
-
-    /// The same with ids of any kind.
-    fn mapped(edges: &str) -> Self {
-        let mut case = Case::new(edges);
-        case.options.read.text.map_ids = true;
-        case
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn import(&self) -> cohop::Result<(Imported, Dataset)> {
-        let options = Options { memory: 16 << 20, overwrite: true, ..self.options.clone() };
-        let out = self.at("out");
-        let imported = import(Format::Edges, &[self.at("edges.txt")], &out, &options, &mut |_, _| Ok(()))?;
-        Ok((imported, load(out)?))
-    }
-
-    /// Asserts that the import is refused, with all of `texts` in the message.
-    fn refused(&self, texts: &[&str]) {
-        let Err(error) = self.import() else { panic!("no error: expected {texts:?}") };
-        let error = error.to_string();
-        assert!(texts.iter().all(|text| error.contains(text)), "{error}: expected {texts:?}");
-    }
-
-    /// The classes that a file of labels gives, and their number.
-    fn classes(&mut self, labels: &str) -> (Vec<i32>, usize) {
-        self.label(labels);
-        let (_, set) = self.import().unwrap();
-        (set.labels.to_vec(), set.n_classes)
-    }
-
-    fn label(&mut self, labels: &str) {
-        text(&self.at("labels.csv"), labels);
-        self.options.labels = Some(self.at("labels.csv"));
-    }
-
-    fn array(&self, name: &str, bytes: &[u8]) -> PathBuf {
-        file(&self.at(name), bytes);
-        self.at(name)
-    }
-
-    /// The parts that three files give.
-    fn split(&mut self, files: [PathBuf; 3]) -> [Vec<u32>; 3] {
-        self.options.split = Some(SplitFrom::Files(files));
-        let (_, set) = self.import().unwrap();
-        [&set.train_idx, &set.val_idx, &set.test_idx].map(|part| part.to_vec())
-    }
-
-    /// The rows of features that a file gives.
-    fn features(&mut self, path: PathBuf) -> Vec<Vec<f32>> {
-        self.options.features = Some(path);
-        let (_, set) = self.import().unwrap();
-        let features = set.features.to_dtype(FeatureDtype::F32).unwrap();
-        let cohop::data::Features::F32(dense) = features else { panic!("not dense") };
-        (0..dense.n_rows()).map(|row| dense.row(row).to_vec()).collect()
-    }
-
-    fn written(&self, name: &str) -> String {
-        std::fs::read_to_string(self.at("out").join(name)).unwrap()
-    }
-}
+use crate::SplitFrom;
+use crate::testing::{Case, npy, text};
 
 #[test]
 fn classes_may_have_names_and_ids_may_have_commas() {
@@ -118,7 +39,7 @@ fn classes_are_one_a_line_or_chosen_of_several_columns() {
     case.label("zoo\nart\n");
     case.refused(&["labels.csv", "2 labels", "3 vertices"]);
     case.label("a\nb\nc\nd\n");
-    case.refused(&["line 4", "\"d\"", "of 3"]);
+    case.refused(&["line 4", "\"d\"", "4 labels, there are 3"]);
     case.options.read.label_column = Some(1);
     assert_eq!(case.classes("id,year,topic\n2,1999,b\n0,2001,a\n"), (vec![0, -1, 1], 2));
     case.label("2,1999\n");
@@ -175,19 +96,46 @@ fn parts_of_a_split_may_be_masks() {
     case.refused(&["test_mask.npy", "1 values", "expected 5"]);
 }
 
-/// The folder that was being made is gone by then.
 #[test]
-fn what_is_found_wrong_at_the_end_is_told_with_the_file_that_was_given() {
+fn a_vertex_in_two_parts_is_told_with_the_files_that_were_given() {
     let mut case = Case::new("0 1\n2 3\n");
     let parts = [("train.txt", "0\n1\n"), ("val.txt", "1\n"), ("test.txt", "3\n")];
     let files = parts.map(|(name, lines)| {
         text(&case.at(name), lines);
         case.at(name)
     });
-    let val = files[1].display().to_string();
+    let [train, val, _] = files.each_ref().map(|path| path.display().to_string());
     case.options.split = Some(SplitFrom::Files(files));
     let error = case.import().unwrap_err().to_string();
-    assert!(error.starts_with(&val) && error.contains("already in train_idx[1]"), "{error}");
+    let expected = format!(
+        "{val}: line 1: vertex 1 is already in line 2 of {train}: expected every vertex at most once"
+    );
+    assert!(error.starts_with(&expected), "{error}");
+}
+
+#[test]
+fn a_vertex_twice_in_a_split_is_told_with_its_places() {
+    let mut case = Case::new("0 1\n2 3\n");
+    for (name, lines) in [("train.txt", "# ids\n0\n\n3\n0\n"), ("val.txt", "1\n"), ("test.txt", "")] {
+        text(&case.at(name), lines);
+    }
+    let files = ["train.txt", "val.txt", "test.txt"].map(|name| case.at(name));
+    case.options.split = Some(SplitFrom::Files(files.clone()));
+    // Empty lines and comments count as lines.
+    case.options.read.text.map_ids = true;
+    case.refused(&["train.txt: line 5: id \"0\" is already in line 2: expected every vertex at most once"]);
+    case.options.read.text.map_ids = false;
+    text(&files[0], "0\n\n3\n0\n");
+    case.refused(&["train.txt: line 4: vertex 0 is already in line 1: expected every vertex at most once"]);
+    // Arrays of ids and masks.
+    let mut files = files;
+    files[0] = case.array("train.npy", &npy("<i8", false, &[3], &[2i64, 0, 2]));
+    case.options.split = Some(SplitFrom::Files(files.clone()));
+    case.refused(&["train.npy: row 2: vertex 2 is already in row 0: expected"]);
+    case.array("train.npy", &npy("|b1", false, &[4], &[1u8, 1, 0, 0]));
+    case.refused(&["val.txt: line 1: vertex 1 is already in row 1 of ", "train.npy: expected"]);
+    case.options.read.text.map_ids = true;
+    case.refused(&["val.txt: line 1: id \"1\" is already in row 1 of ", "train.npy: expected"]);
 }
 
 #[test]
@@ -370,7 +318,10 @@ fn rows_of_features_are_found_by_id_in_any_order() {
     assert!(rows[2][0] == 0.5 && rows[2][1].is_nan());
     for (lines, texts) in [
         ("bob,1,2\n7,1,2\n", ["no row for", "\"Hill, Ann\""]),
-        ("bob,1\n7,2\nbob,3\n\"Hill, Ann\",4\n", ["two rows for", "\"bob\""]),
+        (
+            "bob,1\n7,2\nbob,3\n\"Hill, Ann\",4\n",
+            ["line 3: has a second row for id \"bob\", after that of line 1", "one each"],
+        ),
         ("bob,1\neve,2\n", ["line 2", "\"eve\""]),
         ("eve,2\nbob,1\n", ["line 1", "\"eve\""]),
         ("bob,1\n7,x\n", ["line 2", "\"x\""]),
@@ -390,6 +341,32 @@ fn rows_of_features_are_found_by_id_in_any_order() {
     assert_eq!(case.features(x.clone()), [[3.], [4.], [5.]]);
     text(&x, "0 1\n2 1\n");
     case.refused(&["x.tsv", "no row for vertex 1"]);
+    text(&x, "# a comment\nid\ta\n2\t5\n0\t3\n\n1\t4\n0\t3\n");
+    case.refused(&["x.tsv: line 7: has a second row for vertex 0, after that of line 4: expected one each"]);
     case.options.features = None;
     case.refused(&["--features-by-id", "--features"]);
+}
+
+#[test]
+fn values_that_are_no_numbers_are_told_with_the_first_place() {
+    let mut case = Case::new("0 1\n1 2\n");
+    let told = |case: &Case| {
+        let notes = case.import().unwrap().0.notes;
+        notes.into_iter().filter(|note| note.contains("NaN or infinite")).collect::<Vec<_>>()
+    };
+    let x = case.at("x.csv");
+    for (by_id, lines, expected) in [
+        (false, "1,2\n\n3,nan\n,inf\n", "3 values of features are NaN or infinite, the first in line 3 of "),
+        (true, "# a\n2,1\n0,nan\n1,\n", "2 values of features are NaN or infinite, the first in line 3 of "),
+    ] {
+        text(&x, lines);
+        (case.options.features, case.options.features_by_id) = (Some(x.clone()), by_id);
+        assert_eq!(told(&case), [format!("{expected}{}", x.display())]);
+    }
+    let x = case.array("x.npy", &npy("<f4", false, &[3, 1], &[0f32, f32::NAN, 1.]));
+    for by_id in [false, true] {
+        (case.options.features, case.options.features_by_id) = (Some(x.clone()), by_id);
+        let expected = "1 values of features are NaN or infinite, the first in row 1 of ";
+        assert_eq!(told(&case), [format!("{expected}{}", x.display())]);
+    }
 }

@@ -1,6 +1,6 @@
 //! Reading the headers of `.npy` files.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use super::{DTYPES, Dtype, MAGIC};
 use crate::error::Result;
@@ -35,7 +35,7 @@ impl Header {
 /// Errors: texts, to which the caller adds the file: the header is cut off, or not a supported one.
 pub fn read_header(reader: &mut impl Read) -> Result<(Header, usize), String> {
     let mut fixed = [0; 10];
-    reader.read_exact(&mut fixed).map_err(|e| format!("no .npy header: {e}"))?;
+    reader.read_exact(&mut fixed).map_err(cut_off)?;
     if &fixed[..6] != MAGIC {
         return Err("does not begin with the .npy magic bytes".into());
     }
@@ -44,7 +44,7 @@ pub fn read_header(reader: &mut impl Read) -> Result<(Header, usize), String> {
         1 => usize::from(u16::from_le_bytes([fixed[8], fixed[9]])),
         2 | 3 => {
             let mut high = [0; 2];
-            reader.read_exact(&mut high).map_err(|e| format!("the .npy header is cut off: {e}"))?;
+            reader.read_exact(&mut high).map_err(cut_off)?;
             begin = 12;
             u32::from_le_bytes([fixed[8], fixed[9], high[0], high[1]]) as usize
         }
@@ -54,9 +54,17 @@ pub fn read_header(reader: &mut impl Read) -> Result<(Header, usize), String> {
         return Err(format!("the .npy header has {text_bytes} bytes, more than {MAX_HEADER_BYTES}"));
     }
     let mut text = vec![0; text_bytes];
-    reader.read_exact(&mut text).map_err(|e| format!("the .npy header is cut off: {e}"))?;
+    reader.read_exact(&mut text).map_err(cut_off)?;
     let text = std::str::from_utf8(&text).map_err(|_| "the .npy header is not text")?;
     Ok((parse_header(text)?, begin + text_bytes))
+}
+
+/// What keeps a header from being read.
+fn cut_off(error: std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => "the file ends within the .npy header".into(),
+        _ => format!("the .npy header cannot be read: {error}"),
+    }
 }
 
 /// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.

@@ -135,6 +135,11 @@ fn what_looks_odd_is_said() {
     assert_eq!(summary.oddities(), expected);
     let table = summary.to_string();
     assert!(expected.iter().all(|line| table.contains(line)), "{table}");
+    // Of a sample, no digit that says nothing.
+    let mut sampled = summary;
+    sampled.edge_statistics.looked_at = 4;
+    let estimated = "60.0 % of the edges, estimated: without a reverse edge".to_owned();
+    assert_eq!(sampled.oddities().last(), Some(&estimated));
 
     // Nothing odd about it.
     let graph = Graph::from_edges(2, &[(0, 1), (1, 0)]).unwrap();

@@ -219,6 +219,12 @@ fn predictions_need_neither_labels_nor_splits_nor_the_same_graph() {
     let set = Dataset::new("wide", graph, features, vec![-1; 2], 0, Split::default()).unwrap();
     let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap_err();
     assert!(error.to_string().contains("n_features is 3: expected 2"), "{error}");
+    // Two vertices without features are no two columns of features.
+    let graph = Graph::from_edges(2, &[(0, 1)]).unwrap();
+    let set = Dataset::new("bare", graph, Features::None, vec![-1; 2], 0, Split::default()).unwrap();
+    let error = Trainer::to_predict(Cpu::<f32>::new(), Arc::new(set), folder.path(), |_| {}).unwrap_err();
+    let expected = "data set is bare, which has no features: expected features of 2 columns";
+    assert!(error.to_string().starts_with(expected), "{error}");
     // Settings that cannot be, as a file may have them.
     type Adjust = fn(&mut TrainConfig);
     let wrong: [(&str, Adjust); 4] = [
