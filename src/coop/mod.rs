@@ -34,6 +34,7 @@ mod first_layer;
 mod gradients;
 mod group;
 mod mode;
+mod on_devices;
 mod plan;
 mod question;
 mod sample;

@@ -43,6 +43,9 @@ impl<D: Device> Peers<D> {
         counts: &[usize],
         receive_counts: &[usize],
     ) -> Result<Tensor<D>> {
+        if let Some(offer) = self.offer(device, x)? {
+            return self.exchange_on_devices(device, stage, &offer, x.cols(), counts, receive_counts);
+        }
         let cols = x.cols();
         let scalars = |counts: &[usize]| counts.iter().map(|rows| rows * cols).collect::<Vec<_>>();
         let n_rows: usize = receive_counts.iter().sum();
@@ -69,6 +72,9 @@ impl<D: Device> Peers<D> {
     ///
     /// Errors: those of communication and of the device.
     pub fn all_reduce(&self, device: &D, stage: Stage, x: &Tensor<D>) -> Result<Tensor<D>> {
+        if let Some(offer) = self.offer(device, x)? {
+            return self.all_reduce_on_devices(device, stage, &offer, x.shape());
+        }
         let mut sum = self.host.upload(&device.download(x.view())?)?;
         self.communicator.all_reduce_sum(stage, as_sum(&mut sum))?;
         Tensor::from_buffer(device.adopt(sum)?, x.rows(), x.cols())

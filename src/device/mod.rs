@@ -60,7 +60,7 @@ pub(crate) use spmm::{
     check_csr, check_csr_lengths, check_no_edge, check_product, check_spmm_heads, check_weights, on_host,
     positions_of_transpose,
 };
-pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
+pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Offer, Scalar, Storage, Write};
 pub(crate) use storage::{
     buffer_bytes, check_matrix, check_matrix_length, check_matrix_mut, check_same_shape,
 };

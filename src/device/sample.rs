@@ -194,7 +194,7 @@ impl<D: Storage> SampledBlock<D> {
 
 /// What [`Sample::degree_factors`] makes.
 #[derive(Debug)]
-pub struct DegreeFactors<D: Storage + ?Sized> {
+pub struct DegreeFactors<D: Storage> {
     /// `[n_dst]`
     pub row: D::Buffer<D::Scalar>,
     /// `[n_src]`

@@ -155,6 +155,42 @@ fn data_on_the_device_is_refused_where_elements_cooperate() {
     }
 }
 
+/// Rows go from device to device: four emulated ones (on a machine with one GPU, one for all) give the bits of two
+/// elements' exchange through one device's memory, and the loss of the CPU.
+#[test]
+fn elements_cooperate_on_devices_of_their_own() {
+    if !common::has_cuda() {
+        return;
+    }
+    let dataset = small();
+    for kind in [ModelKind::Sage, ModelKind::Gcn, ModelKind::Gat, ModelKind::Gin, ModelKind::Rgcn] {
+        let config = config(kind);
+        let parallel = ParallelConfig {
+            mode: Mode::Cooperative,
+            partition: PartitionMethod::Random,
+            first_layer: FirstLayer::Whole,
+        };
+        let one = Cuda::<f32>::new(0).unwrap();
+        let losses = |n_devices: usize| {
+            let body = |communicator: Communicator| {
+                let number = communicator.rank() % n_devices;
+                let device = if number == 0 { one.clone() } else { Cuda::new(number)? };
+                let mut trainer =
+                    Trainer::parallel(device, dataset.clone(), config.clone(), parallel, communicator)?;
+                (0..2).map(|_| Ok(trainer.run_epoch(&mut ())?.loss)).collect()
+            };
+            threads::run(4, body).map(|losses: Vec<Vec<f64>>| losses[0].clone())
+        };
+        let shared = losses(1).unwrap();
+        let serial: Vec<f64> =
+            curve(Cpu::<f32>::new(), &dataset, &config, 2).iter().map(|epoch| epoch[0]).collect();
+        assert_close(&format!("{kind:?}: loss"), &shared, &serial, |_, loss| 1e-4 * loss);
+        if cfg!(feature = "emulate") {
+            assert_eq!(losses(4).unwrap(), shared, "{kind:?}");
+        }
+    }
+}
+
 /// The losses of two epochs on two processing elements, which share one device.
 fn parallel_losses<D: Device>(
     device: D,

@@ -1,11 +1,16 @@
 //! Plans move the right rows, both ways.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
+#[cfg(feature = "emulate")]
+use proptest::strategy::ValueTree;
 
 use crate::comm::threads::packed::run_packed;
 use crate::comm::{Communicator, Stage, threads};
 use crate::coop::{ExchangePlan, Peers, exchange};
-use crate::device::Cpu;
+use crate::device::{Cpu, Device};
+use crate::error::Result;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 
@@ -41,6 +46,63 @@ fn value(owner: usize, row: u32, column: usize) -> f64 {
     (owner * 100 + row as usize * 10 + column) as f64
 }
 
+/// What a PE has after rows were fetched, their gradients sent back, and numbers added up: needed rows, gradients of the
+/// owned ones, sums.
+fn fetched<D: Device<Scalar = f64>>(
+    device: &D,
+    communicator: Communicator,
+    (sizes, wants, cols): (&[usize], &[Wants], usize),
+) -> Result<[Vec<f64>; 3]> {
+    let rank = communicator.rank();
+    let peers = Peers::new(device, communicator);
+    let plan = Arc::new(ExchangePlan::from_host(device, plan(&Cpu::new(), rank, sizes, wants))?);
+    let owned: Vec<f64> =
+        (0..sizes[rank] as u32).flat_map(|row| (0..cols).map(move |c| value(rank, row, c))).collect();
+    let tape = Tape::training(device, 0);
+    let x = tape.leaf(Tensor::from_slice(device, sizes[rank], cols, &owned)?);
+    let fetched = exchange(&tape, &peers, &plan, x)?;
+    let needed = tape.value(fetched);
+    // The gradient of Σ (rank + 1) · fetched: for each owner, the sum of rank + 1 over the PEs that need a row.
+    let weights = vec![(rank + 1) as f64; wants[rank].len() * cols];
+    let weights = Tensor::from_slice(device, wants[rank].len(), cols, &weights)?;
+    let sum = tape.dot(fetched, weights)?;
+    let gradients = tape.backward(sum)?;
+    // Sums whose bits depend on the order of additions.
+    let thirds: Vec<f64> = (0..cols).map(|c| value(rank, 1, c) / 3.0 + 1e10 / (rank + 3) as f64).collect();
+    let sum = peers.all_reduce(device, Stage::Other, &Tensor::from_slice(device, 1, cols, &thirds)?)?;
+    Ok([needed.to_vec(device)?, gradients.of(x).unwrap().to_vec(device)?, sum.to_vec(device)?])
+}
+
+/// On devices that copy from each other, some of them the same one, for several orders of their streams: the bits of the
+/// host's.
+#[cfg(feature = "emulate")]
+#[test]
+fn devices_exchange_what_hosts_do() {
+    use crate::device::Cuda;
+    use crate::device::cuda::tests::choose_schedule;
+
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for schedule in 0..24 {
+        let (sizes, wants, cols) = problems().new_tree(&mut runner).unwrap().current();
+        let problem = (&sizes[..], &wants[..], cols);
+        let on_hosts = run_packed(sizes.len(), |c| fetched(&Cpu::new(), c, problem)).unwrap();
+        let read = threads::run(sizes.len(), |c| fetched(&Cpu::new(), c, problem)).unwrap();
+        assert_eq!(read, on_hosts);
+        for n_devices in [1, 4] {
+            let one = Cuda::new(0).unwrap();
+            let body = |communicator: Communicator| {
+                choose_schedule(schedule);
+                let number = communicator.rank() % n_devices;
+                let device = if number == 0 { one.clone() } else { Cuda::new(number)? };
+                fetched(&device, communicator, problem)
+            };
+            assert_eq!(threads::run(sizes.len(), body).unwrap(), on_hosts, "schedule {schedule}");
+            // Through the host, where transports share no memory.
+            assert_eq!(run_packed(sizes.len(), body).unwrap(), on_hosts, "schedule {schedule}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -48,22 +110,10 @@ proptest! {
     fn rows_arrive_where_they_are_needed_and_gradients_go_back((sizes, wants, cols) in problems()) {
         let body = |communicator: Communicator| {
             let (cpu, rank) = (Cpu::<f64>::new(), communicator.rank());
-            let peers = Peers::new(&cpu, communicator);
-            let plan = std::sync::Arc::new(plan(&cpu, rank, &sizes, &wants));
-            let owned: Vec<f64> = (0..sizes[rank] as u32)
-                .flat_map(|row| (0..cols).map(move |c| value(rank, row, c)))
-                .collect();
-            let tape = Tape::training(&cpu, 0);
-            let x = tape.leaf(Tensor::from_slice(&cpu, sizes[rank], cols, &owned)?);
-            let fetched = exchange(&tape, &peers, &plan, x)?;
-            let needed = tape.value(fetched).to_vec(&cpu)?;
-            // The gradient of Σ (rank + 1) · fetched: for each owner, the sum of rank + 1 over the PEs that need a row.
-            let ones = vec![(rank + 1) as f64; needed.len()];
-            let weights = Tensor::from_slice(&cpu, wants[rank].len(), cols, &ones)?;
-            let sum = tape.dot(fetched, weights)?;
-            let gradient = tape.backward(sum)?.of(x).unwrap().to_vec(&cpu)?;
+            let [needed, gradient, _] = fetched(&cpu, communicator.duplicate()?, (&sizes, &wants, cols))?;
+            let plan = plan(&cpu, rank, &sizes, &wants);
             let names: Vec<u32> = (0..sizes[rank] as u32).map(|row| row * 7 + rank as u32).collect();
-            let named = plan.fetch_values(peers.communicator(), Stage::Other, &names)?;
+            let named = plan.fetch_values(&communicator, Stage::Other, &names)?;
             // Row i as a list of i % 3 numbers.
             let mut indptr = vec![0u32];
             let mut lists = Vec::new();
@@ -71,7 +121,7 @@ proptest! {
                 lists.extend(vec![name; i % 3]);
                 indptr.push(lists.len() as u32);
             }
-            let listed = plan.fetch_lists(peers.communicator(), Stage::Other, (&indptr, &lists))?;
+            let listed = plan.fetch_lists(&communicator, Stage::Other, (&indptr, &lists))?;
             Ok((needed, gradient, named, listed))
         };
         // By reading each other's memory, and by packing and sending.

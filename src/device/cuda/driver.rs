@@ -182,6 +182,19 @@ impl Driver {
         code.result().map_err(device_error("copy on the device"))
     }
 
+    /// # Safety
+    /// Both hold `bytes` bytes, `from` on any GPU, and do not overlap.
+    pub(super) unsafe fn copy_from_peer(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.bind()?;
+        let (from, to) = (from as sys::CUdeviceptr, to as sys::CUdeviceptr);
+        // SAFETY: the caller's promise. Addresses are unified: they tell on which GPU they are.
+        let code = unsafe { sys::cuMemcpyAsync(to, from, bytes, self.stream.cu_stream()) };
+        code.result().map_err(device_error("copy from another device"))
+    }
+
     /// Waits for the stream.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.bind()?;

@@ -18,6 +18,7 @@ mod gather;
 mod gemm;
 mod loss;
 mod memory;
+mod offers;
 mod optimizer;
 mod relation;
 mod sample;
@@ -41,7 +42,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::cpu::PageLock;
-use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Scalar, Storage, Write};
+use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Offer, Scalar, Storage, Write};
 use crate::error::{Error, Result, check_length};
 
 pub use activity::Activity;
@@ -325,6 +326,14 @@ impl<S: Scalar> Storage for Cuda<S> {
         self.queue.counters.wait();
         self.driver().synchronize()?;
         self.queue.status.check()
+    }
+
+    fn offer<T: Element>(&self, x: CudaView<'_, T>) -> Result<Option<Offer>> {
+        self.offer_view(x).map(Some)
+    }
+
+    fn copy_offered<T: Element>(&self, offer: u64, start: usize, out: CudaViewMut<'_, T>) -> Result<()> {
+        self.copy_from_offer(offer, start, out)
     }
 
     type Event = Event;

@@ -286,6 +286,13 @@ impl Driver {
     }
 
     /// # Safety
+    /// Both hold `bytes` bytes, `from` on any GPU, and do not overlap.
+    pub(super) unsafe fn copy_from_peer(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_on_device(from, to, bytes) }
+    }
+
+    /// # Safety
     /// Both hold `bytes` bytes until the copy has run.
     unsafe fn queue_copy(&self, from: *const u8, to: *mut u8, bytes: usize, pending: Option<Pending>) {
         let (from, to) = (Address(from.cast_mut()), Address(to));
