@@ -1,7 +1,9 @@
 mod cost;
 mod inference;
 mod kappa;
+mod layer_work;
 mod modes;
+mod p3;
 mod work;
 
 use crate::device::Method;
