@@ -5,7 +5,8 @@
 //! * [`convergence()`]: validation accuracy and macro F1 against epochs by κ, over several random seeds;
 //! * [`modes()`]: work of P processing elements, independent and cooperative, on the same global batch (section 3.1);
 //! * [`cost()`]: time of that work on a machine with given bandwidths, by a model; [`predict_model`] with the work of
-//!   GCN's, GAT's and other layers ([`layer_work`]), and with the first layer shared as in P³;
+//!   GCN's, GAT's and other layers ([`layer_work()`]), and with the first layer shared as in P³;
+//! * [`memory()`]: memory of each processing element by what holds it, in both modes;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
 //! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, the same on every machine.
@@ -26,11 +27,14 @@ mod cost;
 mod estimate;
 mod inference;
 mod kappa;
-mod layer_work;
+mod kept;
+pub mod layer_work;
 mod machine;
+pub mod memory;
 mod model_cost;
 mod modes;
-mod p3;
+pub mod p3;
+mod parameters;
 mod seeds;
 mod sizes;
 mod work;
@@ -42,6 +46,7 @@ pub use inference::{DegreeBin, InferenceConfig, InferenceRow, inference};
 pub use kappa::{KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, kappa, recommend};
 pub use layer_work::{LayerWork, Work, layer_work};
 pub use machine::{Machine, measure_arithmetic, measure_copy_bandwidth};
+pub use memory::{Memory, MemoryConfig, MemoryRow, memory, memory_of};
 pub use model_cost::{ModelCost, predict_model};
 pub use modes::{ModeRow, ModesConfig, ModesRow, modes};
 pub use p3::{P3Bytes, p3_terms};

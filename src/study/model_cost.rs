@@ -1,4 +1,4 @@
-//! The cost model with the work of a model's layers ([`layer_work`]) instead of one layer for all models.
+//! The cost model with the work of a model's layers ([`layer_work()`]) instead of one layer for all models.
 //!
 //! A layer takes the time of its sparse and of its dense work, one after the other, each as long as its bytes take at
 //! the bandwidth of memory, or its operations at the device's rate, whichever is more. The other stages are those of
@@ -38,7 +38,7 @@ pub struct ModelCost {
 /// cooperative. Speedups are over independent mode with a whole first layer. Of `config`, the widths are not read: the
 /// model has its own.
 ///
-/// Errors: those of [`CostConfig::check`] and [`layer_work`], the model has another number of layers than the blocks,
+/// Errors: those of [`CostConfig::check`] and [`layer_work()`], the model has another number of layers than the blocks,
 /// or its first layer has no P³ form.
 pub fn predict_model(
     sizes: &SizesRow,

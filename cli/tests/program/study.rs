@@ -43,6 +43,12 @@ fn studies_print_tables_and_json_and_draw() {
             8,
             "model",
         ),
+        (
+            "memory",
+            "--pes 1,3 --batch-size 32 --batches 2 --fanouts 3,3 --model gcn,rgat --relations 2",
+            8,
+            "worst_total",
+        ),
     ];
     for (study, options, n_rows, key) in studies {
         let run = |more: &str| cohop(folder.path(), &format!("study {study} --data small {options} {more}"));
@@ -117,6 +123,36 @@ fn cost_of_models_tells_their_work() {
     fails(&study("--model rgcn"), 2, "--relations for a graph without edge types");
     fails(&study("--model gcn,gcn"), 2, "gcn twice");
     fails(&run("study cost --data small --batch-size 32 --model gcn --hidden 4,5"), 2, "one with --model");
+}
+
+#[test]
+fn memory_tells_what_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let options = "study memory --data small --pes 2 --batch-size 32 --batches 2 --fanouts 3,3";
+    let run = |more: &str| cohop(folder.path(), &format!("{options} {more}"));
+    let rows = json_lines(&run("--json --cache-rows 10"));
+    assert_eq!(
+        (&rows[0]["mode"], &rows[1]["mode"], rows.len()),
+        (&"independent".into(), &"cooperative".into(), 2)
+    );
+    let bytes = |row: usize, name: &str| rows[row]["mean"][name].as_f64().unwrap();
+    // 600 rows of 4 columns in 4 bytes, with a label of 4 each; of two elements each has about half.
+    assert_eq!(bytes(0, "features"), 600.0 * 20.0);
+    assert_eq!(bytes(1, "features"), 300.0 * 20.0);
+    assert_eq!(bytes(0, "cache"), 10.0 * (16.0 + 13.0) + 4.0 * 600.0);
+    // GraphSAGE of 4, 256, 8 columns, with Adam's two moments.
+    let parameters = 2.0 * 4.0 * 256.0 + 256.0 + 2.0 * 256.0 * 8.0 + 8.0;
+    assert_eq!(bytes(0, "parameters"), 12.0 * parameters);
+    let total: f64 = rows[1]["mean"].as_object().unwrap().values().map(|v| v.as_f64().unwrap()).sum();
+    assert!((total - rows[1]["mean_total"].as_f64().unwrap()).abs() < 1.0);
+    let wide = json_lines(&run("--json --feature-width 10 --row-bytes 20"));
+    assert_eq!(wide[0]["mean"]["features"].as_f64(), Some(600.0 * 24.0));
+    let text = String::from_utf8(run("").stdout).unwrap();
+    assert!(text.contains("activations") && text.contains("worst: the largest total"), "{text}");
+    fails(&run("--heads 2"), 2, "--heads");
+    fails(&run("--dropout 1"), 2, "--dropout");
+    fails(&run("--model rgcn"), 2, "--relations for a graph without edge types");
 }
 
 #[test]

@@ -2,6 +2,7 @@ mod cost;
 mod inference;
 mod kappa;
 mod layer_work;
+mod memory;
 mod modes;
 mod p3;
 mod work;
