@@ -75,7 +75,7 @@ impl Machine {
         let n_pes = std::thread::available_parallelism().map_or(1, usize::from);
         // Each copied byte is read and written.
         let (memory, interconnect, storage) = (2.0 * copied, copied, copied);
-        let arithmetic = measure_arithmetic(384, 3)?;
+        let arithmetic = measure_arithmetic(1 << 13, 5)?;
         Ok(Machine { name: THIS.to_owned(), n_pes, memory, interconnect, storage, arithmetic, shared: true })
     }
 
@@ -133,21 +133,22 @@ pub fn measure_copy_bandwidth(bytes: usize, repeats: usize) -> f64 {
     (words * 8) as f64 / seconds.max(1e-9)
 }
 
-/// Operations per second of all threads together in a product of two matrices of `n` rows and columns: the best of
-/// `repeats`.
+/// Operations per second of all threads together in the product of a layer's rows, `[rows, 256]`, with a weight of as
+/// many columns: the best of `repeats`.
 ///
 /// Errors: there is no memory for the matrices.
-pub fn measure_arithmetic(n: usize, repeats: usize) -> Result<f64> {
-    let n = n.max(1);
+pub fn measure_arithmetic(rows: usize, repeats: usize) -> Result<f64> {
+    const COLS: usize = 256;
     let cpu = Cpu::<f32>::new();
-    let (x, y) = (Tensor::zeros(&cpu, n, n)?, Tensor::zeros(&cpu, n, n)?);
-    let mut out = Tensor::allocate(&cpu, n, n)?;
+    let (x, weight) = (Tensor::zeros(&cpu, rows, COLS)?, Tensor::zeros(&cpu, COLS, COLS)?);
+    let mut out = Tensor::allocate(&cpu, rows, COLS)?;
     let mut seconds = f64::INFINITY;
     for _ in 0..repeats.max(1) {
         let start = Instant::now();
-        cpu.gemm(x.matrix(), false, y.matrix(), false, out.make_mut(&cpu)?, Write::Assign)?;
+        cpu.gemm(x.matrix(), false, weight.matrix(), false, out.make_mut(&cpu)?, Write::Assign)?;
         seconds = seconds.min(start.elapsed().as_secs_f64());
+        // Else the compiler might remove the product.
         std::hint::black_box(&mut out);
     }
-    Ok(2.0 * (n as f64).powi(3) / seconds.max(1e-9))
+    Ok(2.0 * (rows * COLS * COLS) as f64 / seconds.max(1e-9))
 }

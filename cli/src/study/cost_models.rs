@@ -132,18 +132,8 @@ fn print_when_p3_pays(rows: &[CostRow]) -> Result<()> {
 }
 
 fn print_work(rows: &[CostRow]) -> Result<()> {
-    let head = [
-        "work",
-        "P",
-        "layer",
-        "edges",
-        "sparse",
-        "ops/edge",
-        "dense",
-        "dense ops",
-        "parameters",
-        "exchanged",
-    ];
+    let head =
+        ["work", "P", "layer", "edges", "sparse", "ops/edge", "dense", "Mflop", "parameters", "exchanged"];
     let mut table = Table::new(1, head);
     for row in rows {
         let Some(model) = &row.model else { continue };
