@@ -117,7 +117,18 @@ impl<D: Relation> RelationEdges<D> {
     /// The cheaper order for messages of `in_dim` columns that become `out_dim`; a function of the counts alone.
     pub fn cheaper_order(&self, direction: Direction, in_dim: usize, out_dim: usize) -> Order {
         let (to, from) = self.groups(direction);
-        let (n_edge, n_to, n_from) = (self.n_edge() as f64, to.n_groups() as f64, from.n_groups() as f64);
+        Order::cheaper(
+            self.n_edge() as f64,
+            [to.n_groups() as f64, from.n_groups() as f64],
+            [in_dim, out_dim],
+        )
+    }
+}
+
+impl Order {
+    /// The cheaper order for `n_edge` messages of `in_dim` columns that become `out_dim`, from `n_from` groups of the
+    /// rows that they leave to `n_to` groups of those that they reach.
+    pub(crate) fn cheaper(n_edge: f64, [n_to, n_from]: [f64; 2], [in_dim, out_dim]: [usize; 2]) -> Self {
         let (k, n) = (in_dim as f64, out_dim as f64);
         // Sums stay in the tile; products are added to the output.
         let aggregate_first = EDGE_COST * n_edge * k + n_to * (k * n + GROUP_COST * n);

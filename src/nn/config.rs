@@ -137,8 +137,10 @@ pub const MAX_LAYERS: usize = 1000;
 const ATTENTION_SLOPE: f64 = 0.2;
 
 impl ModelConfig {
-    /// `Ok` if a model can be made from these values.
-    pub(super) fn check(&self) -> Result<()> {
+    /// `Ok` if a model can be made from these values, as far as they alone say.
+    ///
+    /// Errors: those of [`Stack::new`](super::Stack::new), but those of the layers.
+    pub fn check(&self) -> Result<()> {
         if self.n_layers == 0 || self.n_layers > MAX_LAYERS {
             return Err(Error::invalid("n_layers", self.n_layers, format!("1 to {MAX_LAYERS}")));
         }
@@ -187,8 +189,9 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Columns of the input of layer `layer`, which is the output of the layer before it.
-    pub(super) fn width(&self, layer: usize) -> usize {
+    /// Columns of the input of layer `layer`, which is the output of the layer before it; `layer` may be the number of
+    /// layers, for the output of the last one.
+    pub fn width(&self, layer: usize) -> usize {
         match layer {
             0 if self.embedding > 0 => self.embedding,
             0 => self.n_features,

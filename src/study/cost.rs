@@ -16,12 +16,15 @@
 //! one row per edge, writes the aggregate, and writes its output; the backward pass does twice that. The first layer's
 //! input is exchanged with the features and has no gradient. Stages run one after the other; the model ignores
 //! arithmetic, latency and the sum of parameters' gradients.
+//!
+//! The layer is that of no model in particular. With [`predict_model`](super::predict_model) it is a model's own, and
+//! arithmetic counts.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Listener, Machine, ModeRow, ModesConfig, ModesRow, Spread, modes};
+use super::{Listener, Machine, ModeRow, ModelCost, ModesConfig, ModesRow, Spread, modes};
 use crate::coop::Mode;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -91,6 +94,9 @@ pub struct CostRow {
     /// slower; above 1: it is faster even if all rows cross. `None` if nothing is exchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub break_even_share: Option<f64>,
+    /// With [`predict_model`](super::predict_model): the model's part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelCost>,
 }
 
 /// Where cooperation stops paying off.
@@ -170,6 +176,7 @@ pub fn predict(counts: &ModesRow, config: &CostConfig) -> Result<[CostRow; 2]> {
         stages: stages.clone(),
         crossing_share: 0.0,
         break_even_share: None,
+        model: None,
     };
     let without_exchange = together.total() - together.exchange();
     let cooperative = CostRow {
@@ -181,7 +188,13 @@ pub fn predict(counts: &ModesRow, config: &CostConfig) -> Result<[CostRow; 2]> {
 }
 
 /// Seconds if `crossing` of the sources come from other PEs, by layer.
-fn stages(row: &ModeRow, crossing: &[Spread], n_pes: usize, miss_rate: f64, config: &CostConfig) -> Stages {
+pub(super) fn stages(
+    row: &ModeRow,
+    crossing: &[Spread],
+    n_pes: usize,
+    miss_rate: f64,
+    config: &CostConfig,
+) -> Stages {
     let [memory, interconnect, storage] = config.machine.bandwidths(n_pes);
     let n_layers = row.edges.len();
     let largest = |spreads: &[Spread], layer: usize| spreads[layer].largest;

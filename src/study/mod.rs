@@ -4,7 +4,9 @@
 //! * [`kappa()`]: misses of the feature cache by κ (section 3.2, figure 4);
 //! * [`convergence()`]: validation accuracy and macro F1 against epochs by κ, over several random seeds;
 //! * [`modes()`]: work of P processing elements, independent and cooperative, on the same global batch (section 3.1);
-//! * [`cost()`]: time of that work on a machine with given bandwidths, by a model;
+//! * [`cost()`]: time of that work on a machine with given bandwidths, by a model; [`predict_model`] with the work of
+//!   GCN's, GAT's and other layers ([`layer_work()`]), and with the first layer shared as in P³;
+//! * [`memory()`]: memory of each processing element by what holds it, in both modes;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
 //! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, the same on every machine.
@@ -25,9 +27,16 @@ mod cost;
 mod estimate;
 mod inference;
 mod kappa;
+mod kept;
+pub mod layer_work;
 mod machine;
+pub mod memory;
+mod model_cost;
 mod modes;
+pub mod p3;
+mod parameters;
 mod seeds;
+mod sizes;
 mod work;
 
 pub use convergence::{ConvergenceConfig, ConvergenceRow, Runs, convergence};
@@ -35,9 +44,14 @@ pub use cost::{CostConfig, CostRow, CostSummary, Stages, cost, predict, summariz
 pub use estimate::{Estimate, Spread};
 pub use inference::{DegreeBin, InferenceConfig, InferenceRow, inference};
 pub use kappa::{KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, kappa, recommend};
-pub use machine::{Machine, measure_copy_bandwidth};
+pub use layer_work::{LayerWork, Work, layer_work};
+pub use machine::{Machine, measure_arithmetic, measure_copy_bandwidth};
+pub use memory::{Memory, MemoryConfig, MemoryRow, memory, memory_of};
+pub use model_cost::{ModelCost, predict_model};
 pub use modes::{ModeRow, ModesConfig, ModesRow, modes};
+pub use p3::{P3Bytes, p3_terms};
 pub use seeds::seed_pool;
+pub use sizes::{BlockSize, PeSizes, SizesRow, sizes, with_random_relations};
 pub use work::{WorkConfig, WorkRow, work};
 
 use crate::device::{LaborIterations, Method};

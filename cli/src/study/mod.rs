@@ -1,8 +1,11 @@
 //! `cohop study`
 
 mod cost;
+mod cost_models;
 mod inference;
 mod kappa;
+mod memory;
+mod models;
 mod modes;
 mod work;
 
@@ -30,6 +33,8 @@ Examples:
   cohop study kappa --data ../shared/data/coauthor_physics.npz --cache-rows 2000,8000 --train 20
   cohop study modes --data rmat --batch-size 1024 --sampler labor0
   cohop study cost --data rmat --machine 8xA100,8xH200 --miss-rate 0.3 --plot speedup.png
+  cohop study cost --data rmat --machine 8xA100 --model gcn,gat,rgcn --relations 4
+  cohop study memory --data rmat --model sage --pes 1,4,8 --plot memory.svg
   cohop study inference --checkpoint run1 --fanouts-each 5,10,20 --plot inference.svg")]
 pub(super) struct StudyArgs {
     #[command(subcommand)]
@@ -42,6 +47,7 @@ enum Study {
     Kappa(kappa::KappaArgs),
     Modes(modes::ModesArgs),
     Cost(cost::CostArgs),
+    Memory(memory::MemoryArgs),
     Inference(inference::InferenceArgs),
 }
 
@@ -77,7 +83,8 @@ pub(super) fn run(global: &Global, args: &StudyArgs, given: &Given) -> Result<Ex
         Study::Work(args) => work::run(global, args),
         Study::Kappa(args) => kappa::run(global, args),
         Study::Modes(args) => modes::run(global, args),
-        Study::Cost(args) => cost::run(global, args),
+        Study::Cost(args) => cost::run(global, args, given),
+        Study::Memory(args) => memory::run(global, args, given),
         Study::Inference(args) => inference::run(global, args, given),
     }?;
     Ok(ExitCode::SUCCESS)

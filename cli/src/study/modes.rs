@@ -59,7 +59,7 @@ pub(super) struct Sampling {
         value_name = "N,N,...",
         value_parser = number::between(1, MAX_WIDTH as u64)
     )]
-    hidden: Vec<usize>,
+    pub(super) hidden: Vec<usize>,
 }
 
 impl Sampling {

@@ -2,7 +2,6 @@
 
 use super::names::{DecayScope, EvalName, MetricName, ModelName, OnDeviceName, OptimizerName, SamplerName};
 use super::options::TrainArgs;
-use clap::ValueEnum;
 
 use cohop::batch::DataOnDevice;
 use cohop::coop::FirstLayer;
@@ -51,8 +50,8 @@ impl TrainArgs {
     /// `Ok` if the model can be trained on the data set as the options have it.
     pub fn check_data(&self, dataset: &Dataset) -> Result<()> {
         let name = self.model.model;
-        if matches!(name, ModelName::Rgcn | ModelName::Rgat) && dataset.graph.n_relations() == 0 {
-            let name = name.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+        if name.has_relations() && dataset.graph.n_relations() == 0 {
+            let name = name.name();
             let expected = format!("one without relations, or a graph with edge types: {}", self.data.name);
             return Err(Error::invalid("--model", name, format!("{expected} has none")));
         }
@@ -78,17 +77,7 @@ impl TrainArgs {
     pub fn config(&self, seed: u64, dataset: &Dataset) -> TrainConfig {
         let full = self.sampling.sampler == SamplerName::Full;
         let gcn = self.model.model == ModelName::Gcn;
-        let kind = match self.model.model {
-            ModelName::Sage => ModelKind::Sage,
-            ModelName::Gcn if full => ModelKind::Gcn,
-            ModelName::Gcn => ModelKind::GcnMean,
-            ModelName::Gin => ModelKind::Gin,
-            ModelName::Gat => ModelKind::Gat,
-            ModelName::Gatv2 => ModelKind::Gatv2,
-            ModelName::SageRi => ModelKind::SageRi,
-            ModelName::Rgcn => ModelKind::Rgcn,
-            ModelName::Rgat => ModelKind::Rgat,
-        };
+        let kind = self.model.model.kind(full);
         let attends = matches!(kind, ModelKind::Gat | ModelKind::Gatv2);
         let relational = matches!(kind, ModelKind::Rgcn | ModelKind::Rgat);
         // The settings of the papers for citation networks.
@@ -109,13 +98,6 @@ impl TrainArgs {
             _ => 64,
         });
         let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
-        let heads = if citation_gat {
-            8
-        } else if kind == ModelKind::Rgat {
-            2
-        } else {
-            4
-        };
         let batch_size = self.optimization.batch_size.or(if full { None } else { Some(1024) });
         let first_layer_only = match self.optimization.decay {
             Some(scope) => scope == DecayScope::FirstLayer,
@@ -146,7 +128,7 @@ impl TrainArgs {
                     (None, None) => Decomposition::Full,
                 },
                 root_shares_bases: !self.model.own_root,
-                heads: self.model.heads.unwrap_or(heads),
+                heads: self.model.heads.unwrap_or(self.model.model.default_heads(full)),
                 output_heads: self.model.output_heads,
                 attention_dropout: self.optimization.attention_dropout.unwrap_or(if citation_gat {
                     0.6

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use cohop::device::{LaborIterations, Method};
+use cohop::nn::ModelKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Resume {
@@ -48,6 +49,42 @@ pub(crate) enum ModelName {
     Rgcn,
     /// R-GAT, for graphs with relations
     Rgat,
+}
+
+impl ModelName {
+    /// The layer, for `full` or sampled neighbourhoods.
+    pub(crate) fn kind(self, full: bool) -> ModelKind {
+        match self {
+            ModelName::Sage => ModelKind::Sage,
+            ModelName::Gcn if full => ModelKind::Gcn,
+            ModelName::Gcn => ModelKind::GcnMean,
+            ModelName::Gin => ModelKind::Gin,
+            ModelName::Gat => ModelKind::Gat,
+            ModelName::Gatv2 => ModelKind::Gatv2,
+            ModelName::SageRi => ModelKind::SageRi,
+            ModelName::Rgcn => ModelKind::Rgcn,
+            ModelName::Rgat => ModelKind::Rgat,
+        }
+    }
+
+    /// Whether it needs a graph with relations.
+    pub(crate) fn has_relations(self) -> bool {
+        matches!(self, ModelName::Rgcn | ModelName::Rgat)
+    }
+
+    /// Heads of the hidden layers, if none are given; only attention models look at them.
+    pub(crate) fn default_heads(self, full: bool) -> usize {
+        match self {
+            ModelName::Gat | ModelName::Gatv2 if full => 8,
+            ModelName::Rgat => 2,
+            _ => 4,
+        }
+    }
+
+    /// The name on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -31,6 +31,24 @@ fn studies_print_tables_and_json_and_draw() {
             "loaded_ratio",
         ),
         ("cost", "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100,8xH200", 8, "speedup"),
+        (
+            "cost",
+            "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100 --model gcn,gat,rgcn --relations 3",
+            12,
+            "model",
+        ),
+        (
+            "cost",
+            "--pes 1,2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100 --model sage --first-layer p3",
+            8,
+            "model",
+        ),
+        (
+            "memory",
+            "--pes 1,3 --batch-size 32 --batches 2 --fanouts 3,3 --model gcn,rgat --relations 2",
+            8,
+            "worst_total",
+        ),
     ];
     for (study, options, n_rows, key) in studies {
         let run = |more: &str| cohop(folder.path(), &format!("study {study} --data small {options} {more}"));
@@ -63,6 +81,78 @@ fn studies_print_tables_and_json_and_draw() {
         |list: &Value| list.as_array().unwrap().iter().map(|s| s["total"].as_f64().unwrap()).sum::<f64>();
     let ratio = sum(&lines[0]["independent"]["edges"]) / sum(&lines[0]["cooperative"]["edges"]);
     assert_eq!(lines[0]["edges_ratio"].as_f64(), Some(ratio));
+}
+
+/// A layer's parameters are those that `train` makes, and tables say how much each model gains.
+#[test]
+fn cost_of_models_tells_their_work() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    let options = "--data small --pes 2 --batch-size 32 --batches 1 --fanouts 3,3 --machine 8xA100";
+    let study = |more: &str| run(&format!("study cost {options} {more}"));
+    let rows = json_lines(&study("--model gat --hidden 8 --heads 2 --json"));
+    assert_eq!(rows.len(), 2);
+    let layers = rows[1]["model"]["layers"].as_array().unwrap();
+    // From the seeds outward: 16 columns to 8 classes, then 4 features to 2 heads of 8.
+    let parameters: Vec<_> = layers.iter().map(|layer| layer["parameters"].as_u64().unwrap()).collect();
+    assert_eq!(parameters, [16 * 8 + 2 * 8 + 8, 4 * 16 + 2 * 16 + 16]);
+    assert!(layers[0]["exchanged_bytes"].as_f64().unwrap() > 0.0);
+    // Without --hidden all heads together are as wide as other models' layers.
+    let width = |more: &str| {
+        let rows = json_lines(&study(&format!("{more} --json")));
+        rows[0]["model"]["layers"][1]["parameters"].as_u64().unwrap()
+    };
+    assert_eq!((width("--model gat"), width("--model gcn")), (4 * 256 + 3 * 256, 4 * 256 + 256));
+    let text = |more: &str| String::from_utf8(study(more).stdout).unwrap();
+    let models = text("--model gcn,sage");
+    assert!(models.contains("speedup of cooperation on 8xA100, and of the layers"), "{models}");
+    assert!(models.contains("19500 GFLOP/s") && models.contains("ops/edge"), "{models}");
+    assert!(!text("").contains("GFLOP/s"));
+    let p3 = text("--model sage --first-layer p3");
+    assert!(p3.contains("p3 independent: ") && p3.contains("even at columns"), "{p3}");
+    fails(
+        &study("--model gat --first-layer p3"),
+        2,
+        "attention (gat, gatv2, rgat) and sage-ri have no p3 form",
+    );
+    fails(&study("--first-layer p3"), 2, "--model");
+    fails(&study("--flops 5"), 2, "--model");
+    fails(&study("--model gcn --heads 2"), 2, "--heads");
+    fails(&study("--model gcn --relations 2"), 2, "--relations");
+    fails(&study("--model rgcn"), 2, "--relations for a graph without edge types");
+    fails(&study("--model gcn,gcn"), 2, "gcn twice");
+    fails(&run("study cost --data small --batch-size 32 --model gcn --hidden 4,5"), 2, "one with --model");
+}
+
+#[test]
+fn memory_tells_what_holds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let options = "study memory --data small --pes 2 --batch-size 32 --batches 2 --fanouts 3,3";
+    let run = |more: &str| cohop(folder.path(), &format!("{options} {more}"));
+    let rows = json_lines(&run("--json --cache-rows 10"));
+    assert_eq!(
+        (&rows[0]["mode"], &rows[1]["mode"], rows.len()),
+        (&"independent".into(), &"cooperative".into(), 2)
+    );
+    let bytes = |row: usize, name: &str| rows[row]["mean"][name].as_f64().unwrap();
+    // 600 rows of 4 columns in 4 bytes, with a label of 4 each; of two elements each has about half.
+    assert_eq!(bytes(0, "features"), 600.0 * 20.0);
+    assert_eq!(bytes(1, "features"), 300.0 * 20.0);
+    assert_eq!(bytes(0, "cache"), 10.0 * (16.0 + 13.0) + 4.0 * 600.0);
+    // GraphSAGE of 4, 256, 8 columns, with Adam's two moments.
+    let parameters = 2.0 * 4.0 * 256.0 + 256.0 + 2.0 * 256.0 * 8.0 + 8.0;
+    assert_eq!(bytes(0, "parameters"), 12.0 * parameters);
+    let total: f64 = rows[1]["mean"].as_object().unwrap().values().map(|v| v.as_f64().unwrap()).sum();
+    assert!((total - rows[1]["mean_total"].as_f64().unwrap()).abs() < 1.0);
+    let wide = json_lines(&run("--json --feature-width 10 --row-bytes 20"));
+    assert_eq!(wide[0]["mean"]["features"].as_f64(), Some(600.0 * 24.0));
+    let text = String::from_utf8(run("").stdout).unwrap();
+    assert!(text.contains("activations") && text.contains("worst: the largest total"), "{text}");
+    fails(&run("--heads 2"), 2, "--heads");
+    fails(&run("--dropout 1"), 2, "--dropout");
+    fails(&run("--model rgcn"), 2, "--relations for a graph without edge types");
 }
 
 #[test]

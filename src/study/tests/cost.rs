@@ -47,6 +47,7 @@ fn config() -> CostConfig {
         memory: 1000.0,
         interconnect: 100.0,
         storage: 10.0,
+        arithmetic: 500.0,
         shared: false,
     };
     CostConfig {

@@ -1,7 +1,10 @@
 mod cost;
 mod inference;
 mod kappa;
+mod layer_work;
+mod memory;
 mod modes;
+mod p3;
 mod work;
 
 use crate::device::Method;
