@@ -5,9 +5,11 @@
 //! * [`convergence()`]: validation accuracy and macro F1 against epochs by κ, over several random seeds;
 //! * [`modes()`]: work of P processing elements, independent and cooperative, on the same global batch (section 3.1);
 //! * [`cost()`]: time of that work on a machine with given bandwidths, by a model;
+//! * [`step_seconds()`]: measured time of a training step in both modes, beside what that model predicts;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
-//! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, the same on every machine.
+//! All but [`convergence()`], [`step_seconds()`] and [`inference()`] only sample and count: counts are exact, the same on
+//! every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;
@@ -28,6 +30,7 @@ mod kappa;
 mod machine;
 mod modes;
 mod seeds;
+mod step_seconds;
 mod work;
 
 pub use convergence::{ConvergenceConfig, ConvergenceRow, Runs, convergence};
@@ -38,6 +41,7 @@ pub use kappa::{KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, kappa, recomm
 pub use machine::{Machine, measure_copy_bandwidth};
 pub use modes::{ModeRow, ModesConfig, ModesRow, modes};
 pub use seeds::seed_pool;
+pub use step_seconds::{StepConfig, StepParts, StepRow, step_seconds};
 pub use work::{WorkConfig, WorkRow, work};
 
 use crate::device::{LaborIterations, Method};

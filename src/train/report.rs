@@ -82,7 +82,7 @@ pub struct Outcome {
 pub trait Observer<D: Device, M = Stack<D>> {
     /// An epoch of `n_batches` begins.
     fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
-    /// Batch `index` of the epoch is done; `report` holds the sums so far.
+    /// Batch `index` of the epoch is done; `report` holds the sums so far, of this processing element.
     fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}
     /// An epoch is done.
     ///

@@ -388,6 +388,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let batches: Vec<_> = epoch.iter().map(|(number, seeds)| (number, seeds.to_vec())).collect();
         let numbers: Vec<u64> = batches.iter().map(|(number, _)| *number).collect();
         observer.epoch_begins(self.epoch, numbers.len());
+        let exchanged_before = self.group.exchange_seconds();
         let mut loader = Loader::new(&self.device, self.source.clone(), self.config.workers, batches)?;
         telling_others(&self.group.clone(), || {
             for (index, number) in numbers.into_iter().enumerate() {
@@ -398,6 +399,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 sums.report.sample_seconds += batch.sample_seconds;
                 sums.report.gather_seconds += batch.gather_seconds;
                 computing(&self.group.clone(), || self.step(&batch, index as u64, number, sums))?;
+                sums.report.exchange_seconds = self.group.exchange_seconds() - exchanged_before;
                 observer.batch_done(index, &sums.report);
             }
             Ok(())

@@ -4,6 +4,7 @@ mod cost;
 mod inference;
 mod kappa;
 mod modes;
+mod step_seconds;
 mod work;
 
 use std::fmt::Display;
@@ -29,6 +30,7 @@ Examples:
   cohop study work --data rmat --plot work.svg
   cohop study kappa --data ../shared/data/coauthor_physics.npz --cache-rows 2000,8000 --train 20
   cohop study modes --data rmat --batch-size 1024 --sampler labor0
+  cohop study modes --data rmat --pes 2,4 --time --model gin
   cohop study cost --data rmat --machine 8xA100,8xH200 --miss-rate 0.3 --plot speedup.png
   cohop study inference --checkpoint run1 --fanouts-each 5,10,20 --plot inference.svg")]
 pub(super) struct StudyArgs {

@@ -78,17 +78,7 @@ impl TrainArgs {
     pub fn config(&self, seed: u64, dataset: &Dataset) -> TrainConfig {
         let full = self.sampling.sampler == SamplerName::Full;
         let gcn = self.model.model == ModelName::Gcn;
-        let kind = match self.model.model {
-            ModelName::Sage => ModelKind::Sage,
-            ModelName::Gcn if full => ModelKind::Gcn,
-            ModelName::Gcn => ModelKind::GcnMean,
-            ModelName::Gin => ModelKind::Gin,
-            ModelName::Gat => ModelKind::Gat,
-            ModelName::Gatv2 => ModelKind::Gatv2,
-            ModelName::SageRi => ModelKind::SageRi,
-            ModelName::Rgcn => ModelKind::Rgcn,
-            ModelName::Rgat => ModelKind::Rgat,
-        };
+        let kind = self.model.model.kind(full);
         let attends = matches!(kind, ModelKind::Gat | ModelKind::Gatv2);
         let relational = matches!(kind, ModelKind::Rgcn | ModelKind::Rgat);
         // The settings of the papers for citation networks.

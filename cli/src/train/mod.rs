@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 pub(super) use self::log::Log;
-pub(super) use self::names::SamplerName;
 use self::names::{CommName, Resume};
+pub(super) use self::names::{ModelName, SamplerName};
 use self::options::ParallelArgs;
 pub(super) use self::options::TrainArgs;
 use super::data::Again;

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use cohop::device::{LaborIterations, Method};
+use cohop::nn::ModelKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Resume {
@@ -48,6 +49,23 @@ pub(crate) enum ModelName {
     Rgcn,
     /// R-GAT, for graphs with relations
     Rgat,
+}
+
+impl ModelName {
+    /// The layer, over `full` or sampled neighbourhoods.
+    pub(crate) fn kind(self, full: bool) -> ModelKind {
+        match self {
+            ModelName::Sage => ModelKind::Sage,
+            ModelName::Gcn if full => ModelKind::Gcn,
+            ModelName::Gcn => ModelKind::GcnMean,
+            ModelName::Gin => ModelKind::Gin,
+            ModelName::Gat => ModelKind::Gat,
+            ModelName::Gatv2 => ModelKind::Gatv2,
+            ModelName::SageRi => ModelKind::SageRi,
+            ModelName::Rgcn => ModelKind::Rgcn,
+            ModelName::Rgat => ModelKind::Rgat,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -66,6 +66,50 @@ fn studies_print_tables_and_json_and_draw() {
 }
 
 #[test]
+fn modes_with_time_add_a_row_for_each_way_to_share_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let run = |more: &str| {
+        let options = "--pes 2 --batch-size 20 --batches 2 --fanouts 3,3 --hidden 8";
+        cohop(folder.path(), &format!("study modes --data small {options} {more}"))
+    };
+    let lines = json_lines(&run("--time --steps 2 --json --plot plot.svg"));
+    // One element alone is timed, but not among the counts that were asked for.
+    assert_eq!(lines[0]["n_pes"], 2);
+    let ways: Vec<_> = lines[1..]
+        .iter()
+        .map(|row| (row["mode"].as_str(), row["first_layer"].as_str(), row["n_pes"].as_u64()))
+        .collect();
+    let way = |mode, layer, pes| (Some(mode), Some(layer), Some(pes));
+    let expected = [
+        way("serial", "whole", 1),
+        way("independent", "whole", 2),
+        way("cooperative", "whole", 2),
+        way("independent", "p3", 2),
+        way("cooperative", "p3", 2),
+    ];
+    assert_eq!(ways, expected);
+    assert!(lines[1..].iter().all(|row| row["measured_seconds"].is_f64()), "{lines:?}");
+    assert!(lines[1..4].iter().all(|row| row["predicted_seconds"].is_f64()), "{lines:?}");
+    let svg = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+    assert!(svg.contains("time, measured") && svg.contains("time, predicted"), "{svg}");
+    let text = String::from_utf8(run("--time --steps 2 --model gat --heads 2 --workers 0").stdout).unwrap();
+    assert!(text.contains("this-machine: gamma") && text.contains("medians of 2 steps"), "{text}");
+    assert!(!text.contains("p3"), "{text}");
+    // With two heads, activations are twice as wide.
+    let bytes = |more: &str| {
+        json_lines(&run(&format!("--json {more}")))[0]["cooperative"]["activation_bytes"]["total"].as_f64()
+    };
+    assert_eq!(bytes("--time --steps 1 --model gat --heads 2"), bytes("").map(|bytes| 2.0 * bytes));
+    fails(&run("--model gin"), 2, "--time");
+    fails(&run("--time --heads 2"), 2, "--heads");
+    fails(&run("--time --feature-width 3"), 2, "--feature-width");
+    fails(&run("--time --model rgcn"), 2, "--model");
+    let widths = "study modes --data small --fanouts 3,3,3 --batch-size 20 --time --hidden 4,8";
+    fails(&cohop(folder.path(), widths), 2, "--hidden");
+}
+
+#[test]
 fn training_with_each_kappa_adds_a_row_per_epoch() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());

@@ -2,6 +2,7 @@ mod cost;
 mod inference;
 mod kappa;
 mod modes;
+mod step_seconds;
 mod work;
 
 use crate::device::Method;
