@@ -77,7 +77,7 @@ pub(super) fn run(global: &Global, args: &StudyArgs, given: &Given) -> Result<Ex
     }
     match &args.study {
         Study::Work(args) => work::run(global, args),
-        Study::Kappa(args) => kappa::run(global, args),
+        Study::Kappa(args) => kappa::run(global, args, given),
         Study::Modes(args) => modes::run(global, args),
         Study::Cost(args) => cost::run(global, args),
         Study::Inference(args) => inference::run(global, args, given),

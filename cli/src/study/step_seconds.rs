@@ -50,10 +50,6 @@ pub(super) struct Timing {
 const WARM_UP: usize = 5;
 
 impl Timing {
-    fn attends(&self) -> bool {
-        self.model.kind(false).attends()
-    }
-
     fn heads(&self) -> usize {
         self.heads.unwrap_or(if self.model == ModelName::Rgat { 2 } else { 4 })
     }
@@ -64,7 +60,7 @@ impl Timing {
             let expected = "none with --time, which trains on the features that there are";
             return Err(Error::invalid("--feature-width", "given", expected));
         }
-        if self.heads.is_some() && !self.attends() {
+        if self.heads.is_some() && !self.model.attends() {
             return Err(Error::invalid("--heads", "given", "none without --model gat, gatv2 or rgat"));
         }
         Ok(())
@@ -85,7 +81,7 @@ impl Timing {
             let expected = "one width for all layers with --time";
             return Err(Error::invalid("--hidden", format!("{n_hidden} widths that differ"), expected));
         }
-        if matches!(self.model, ModelName::Rgcn | ModelName::Rgat) && dataset.graph.n_relations() == 0 {
+        if self.model.relates() && dataset.graph.n_relations() == 0 {
             let name = self.model.to_possible_value();
             let name = name.as_ref().map_or("", |name| name.get_name()).to_owned();
             return Err(Error::invalid("--model", name, "one without relations: the graph has none"));
@@ -95,7 +91,7 @@ impl Timing {
         let model = &mut config.train.model;
         model.kind = self.model.kind(false);
         model.hidden = width.unwrap_or(model.hidden);
-        if self.attends() {
+        if self.model.attends() {
             model.heads = self.heads();
             hidden.iter_mut().for_each(|width| *width = width.saturating_mul(model.heads));
         }

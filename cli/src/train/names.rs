@@ -4,6 +4,7 @@ use clap::ValueEnum;
 
 use cohop::device::{LaborIterations, Method};
 use cohop::nn::ModelKind;
+use cohop::train::EvalMode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Resume {
@@ -52,6 +53,21 @@ pub(crate) enum ModelName {
 }
 
 impl ModelName {
+    /// Whether it is a model of attention layers.
+    pub(crate) fn attends(self) -> bool {
+        matches!(self, ModelName::Gat | ModelName::Gatv2 | ModelName::Rgat)
+    }
+
+    /// Whether it is a model for graphs with relations.
+    pub(crate) fn relates(self) -> bool {
+        matches!(self, ModelName::Rgcn | ModelName::Rgat)
+    }
+
+    /// How validation predicts if no option says it: sums grow with full neighbourhoods if training has sampled ones.
+    pub(crate) fn eval(self, full: bool) -> EvalMode {
+        if self == ModelName::Gin && !full { EvalMode::Sampled } else { EvalMode::Full }
+    }
+
     /// The layer, over `full` or sampled neighbourhoods.
     pub(crate) fn kind(self, full: bool) -> ModelKind {
         match self {

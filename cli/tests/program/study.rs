@@ -124,6 +124,26 @@ fn training_with_each_kappa_adds_a_row_per_epoch() {
     assert!(svg.contains("labor0, κ = 4") && svg.contains("epochs"), "{svg}");
     assert!(String::from_utf8(run("").stdout).unwrap().contains("over 2 random seeds"));
     fails(&run("--hidden 0"), 2, "--hidden");
+    // What is trained is what the options say.
+    let accuracy = |more: &str| {
+        let rows = json_lines(&run(&format!("--json {more}")));
+        rows.iter().filter_map(|row| row["val_acc"]["mean"].as_f64()).collect::<Vec<f64>>()
+    };
+    let [plain, gat, slow] = ["", "--model gat --heads 2 --lr 0.1", "--optimizer sgd --lr 0"].map(accuracy);
+    assert!(plain != gat && plain != slow, "{plain:?} {gat:?} {slow:?}");
+    assert_eq!(slow[0], slow[1], "nothing is learned");
+    fails(&run("--heads 2"), 2, "--heads");
+    fails(&run("--momentum 0.5"), 2, "--momentum");
+    fails(&run("--lr-schedule plateau:2:0.5"), 2, "--lr-schedule");
+    fails(&run("--model rgcn"), 2, "--model");
+    fails(&run("--weighted"), 2, "--weighted");
+    fails(&run("--layers 3"), 2, "--fanouts");
+    let counts = "study kappa --data small --samplers labor0 --kappas 1 --batch-size 16 --cache-rows 20";
+    let counts = |more: &str| cohop(folder.path(), &format!("{counts} {more}"));
+    fails(&counts("--lr 0.1"), 2, "--lr");
+    let [layers, fanouts] =
+        ["--json --layers 2", "--json --fanouts 10,10"].map(|more| json_lines(&counts(more)));
+    assert_eq!(layers, fanouts);
 }
 
 #[test]
