@@ -229,7 +229,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_enum)]
     pub eval: Option<EvalName>,
     /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn. Results do not depend on
-    /// it. In parallel modes and with a cache at most 1
+    /// it. In parallel modes at most 1
     #[arg(
         long,
         default_value_t = 2,
