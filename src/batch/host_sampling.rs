@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Batch, BatchSource, Preparation, Slicer};
+use super::{Batch, BatchRest, BatchSource, Preparation, Slicer};
 use crate::device::{Cpu, Device, Sample, Scalar};
 use crate::error::Result;
-use crate::sample::{Sampler, SamplerConfig};
+use crate::sample::{MiniBatch, Sampler, SamplerConfig};
 
 /// Samples and slices on the host (SALIENT's batch preparation).
 #[derive(Clone, Debug)]
@@ -23,17 +23,29 @@ impl<S: Scalar> HostSampling<S> {
         Ok(HostSampling { sampler: slicer.sampler(config)?, slicer })
     }
 
-    /// The batch in host memory.
-    fn on_host(&self, seeds: &[u32], number: u64) -> Result<Batch<Cpu<S>>> {
+    fn sample(&self, seeds: &[u32], number: u64) -> Result<Sampled<S>> {
         let start = Instant::now();
         let cpu = self.slicer.cpu();
         let graph = cpu.load_graph(&self.slicer.dataset().graph)?;
-        let sampled = self.sampler.sample(cpu, &graph, seeds, number)?;
-        let sample_seconds = start.elapsed().as_secs_f64();
+        let batch = self.sampler.sample(cpu, &graph, seeds, number)?;
+        Ok(Sampled { batch, seconds: start.elapsed().as_secs_f64() })
+    }
+}
+
+/// The neighbourhoods of a batch.
+struct Sampled<S: Scalar> {
+    batch: MiniBatch<Cpu<S>>,
+    seconds: f64,
+}
+
+impl<S: Scalar> Sampled<S> {
+    /// The batch in host memory, with what `slicer` slices.
+    fn slice(self, slicer: &Slicer<S>) -> Result<Batch<Cpu<S>>> {
+        let Sampled { batch: sampled, seconds: sample_seconds } = self;
         let start = Instant::now();
         // A sampler has at least one layer.
-        let (input, loaded) = self.slicer.cached_input(&sampled.blocks[0])?;
-        let labels = self.slicer.labels(&sampled.seeds)?;
+        let (input, loaded) = slicer.cached_input(&sampled.blocks[0])?;
+        let labels = slicer.labels(&sampled.seeds)?;
         Ok(Batch {
             blocks: sampled.blocks,
             input,
@@ -50,7 +62,12 @@ impl<S: Scalar> HostSampling<S> {
 
 impl<D: Device> BatchSource<D> for HostSampling<D::Scalar> {
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
-        self.on_host(seeds, number)?.to_device(device)
+        self.sample(seeds, number)?.slice(&self.slicer)?.to_device(device)
+    }
+
+    fn begin(&self, seeds: &[u32], number: u64) -> Result<Option<BatchRest<D>>> {
+        let (sampled, slicer) = (self.sample(seeds, number)?, self.slicer.clone());
+        Ok(Some(Box::new(move |device| sampled.slice(&slicer)?.to_device(device))))
     }
 
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {

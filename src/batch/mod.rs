@@ -53,7 +53,7 @@ pub use independent::Independent;
 pub(crate) use independent::{independent_sampler, seeds_of};
 pub use input::{BatchInput, OneHot};
 pub use slicer::{BatchNeeds, Slicer};
-pub use source::{BatchSource, Preparation};
+pub use source::{BatchRest, BatchSource, Preparation};
 pub use whole_graph::WholeGraph;
 
 /// A minibatch on a device. On the host it is a `Batch<Cpu<S>>`, which [`to_device`](Batch::to_device) moves.

@@ -55,7 +55,7 @@ impl<S: Scalar> Slicer<S> {
     }
 
     /// The slicer with a cache of `n_rows` feature rows. Its contents, and so the counts of hits, depend on the order
-    /// of batches: only one worker may prepare them.
+    /// in which batches are sliced: one after the other.
     ///
     /// Errors: the features are sparse, or there are none; and those of [`AnyFeatureCache::new`].
     pub fn with_cache(mut self, policy: Policy, n_rows: usize) -> Result<Self> {

@@ -9,6 +9,9 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::sample::SamplerConfig;
 
+/// The rest of a batch that was begun ([`BatchSource::begin`]): makes it on the queue that it is given.
+pub type BatchRest<D> = Box<dyn FnOnce(&D) -> Result<Batch<D>> + Send>;
+
 /// Makes batches.
 ///
 /// A batch is a pure function of the source, its seeds and its number: it does not matter which thread makes it, when,
@@ -23,6 +26,15 @@ pub trait BatchSource<D: Device>: Debug + Send + Sync {
     ///
     /// Errors: a seed is not below the number of vertices, and those of sampling and of the device.
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>>;
+
+    /// Does what a batch needs whatever came before it, and returns what does the rest. `None`: nothing was done, and
+    /// [`batch`](BatchSource::batch) makes it. Asked only if [`preparation`](BatchSource::preparation) is
+    /// [`Preparation::InOrder`].
+    ///
+    /// Errors: those of [`batch`](BatchSource::batch).
+    fn begin(&self, _seeds: &[u32], _number: u64) -> Result<Option<BatchRest<D>>> {
+        Ok(None)
+    }
 
     /// The same source with another sampler: for validation, test and predictions, and for each processing element of
     /// [`Independent`](super::Independent).
@@ -59,7 +71,8 @@ pub trait BatchSource<D: Device>: Debug + Send + Sync {
 pub enum Preparation {
     /// Any number of workers, each on a different batch.
     AnyOrder,
-    /// One worker: something, like a cache, depends on the order.
+    /// Something, like a cache, depends on the order: any number of workers [`begin`](BatchSource::begin) different
+    /// batches, but the rests are made in order, one after the other.
     InOrder,
     /// One worker, on its own thread, since it waits for the workers of other processing elements.
     Collective,

@@ -3,9 +3,9 @@
 use half::{bf16, f16};
 
 use super::counts::Counts;
-use super::directory::Directory;
 use super::feature_cache::FeatureCache;
 use super::policy::Policy;
+use super::sharded::ShardedDirectory;
 use crate::data::Features;
 use crate::device::{Cpu, Scalar};
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ impl AnyFeatureCache {
     }
 
     /// What is cached, and the counts of all calls.
-    pub fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &ShardedDirectory {
         dispatch!(self, cache => cache.directory())
     }
 

@@ -5,23 +5,22 @@ use std::fmt;
 use rayon::prelude::*;
 
 use super::counts::Counts;
-use super::directory::{Access, Directory};
+use super::index::NONE;
 use super::policy::Policy;
+use super::sharded::ShardedDirectory;
 use crate::data::Dense;
 use crate::device::cpu::{RowCopy, copy_rows, widen_row};
 use crate::device::{Cpu, FeatureElement, MatrixMut, Scalar, check_matrix_mut, check_same_shape};
-use crate::error::{Error, Result, try_filled, try_zeroed};
+use crate::error::{Error, Result, try_zeroed};
 
 /// A cache of rows of a feature matrix, which may be mapped from a file: `[n_slots, dim]`, in the stored type.
 ///
 /// It keeps a clone of the matrix (the memory is shared), so that its rows cannot come from another one.
 pub struct FeatureCache<E: FeatureElement> {
     table: Dense<E>,
-    directory: Directory,
+    directory: ShardedDirectory,
     /// `[n_slots, dim]`
     rows: Vec<E>,
-    /// Whether a slot does not hold its id's row yet: set while a gather plans, cleared when the row is stored.
-    awaited: Vec<bool>,
     /// Rows read from the table at a time, before they are copied to the output and the slots: few enough to stay in
     /// the processor's caches.
     rows_per_chunk: usize,
@@ -36,9 +35,13 @@ const CHUNK_BYTES: usize = 1 << 18;
 impl<E: FeatureElement> FeatureCache<E> {
     /// An empty cache of `capacity` rows of `table`, or of all its rows if there are fewer.
     ///
-    /// Errors: those of [`Directory::new`], or no memory for `n_slots * dim` elements.
+    /// Errors: those of [`Directory::new`](super::Directory::new), or no memory for `n_slots * dim` elements.
     pub fn new(policy: Policy, capacity: usize, table: Dense<E>) -> Result<Self> {
-        let directory = Directory::new(policy, capacity, Some(table.n_rows()))?;
+        let directory = ShardedDirectory::new(policy, capacity, table.n_rows())?;
+        FeatureCache::over(directory, table)
+    }
+
+    fn over(directory: ShardedDirectory, table: Dense<E>) -> Result<Self> {
         let (n_slots, dim) = (directory.n_slots(), table.dim());
         let asked = format_args!("{n_slots} rows of {dim} columns");
         let rows = try_zeroed("the feature cache", n_slots.saturating_mul(dim), asked)?;
@@ -47,11 +50,21 @@ impl<E: FeatureElement> FeatureCache<E> {
             table,
             directory,
             rows,
-            awaited: try_filled("a mark for each cached row", false, n_slots, asked)?,
             rows_per_chunk: (CHUNK_BYTES * rayon::current_num_threads() / row_bytes).max(1),
             plan: GatherPlan::default(),
             chunk: Chunk::default(),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_shards(
+        policy: Policy,
+        capacity: usize,
+        table: Dense<E>,
+        n_shards: usize,
+    ) -> Result<Self> {
+        let directory = ShardedDirectory::with_shards(policy, capacity, table.n_rows(), n_shards)?;
+        FeatureCache::over(directory, table)
     }
 
     #[cfg(test)]
@@ -66,7 +79,7 @@ impl<E: FeatureElement> FeatureCache<E> {
     /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Cached rows are copied from
     /// the cache; the others are read from the table once each, in ascending order of id, and stored if they are still
     /// in the cache at the end. Returns the counts of this call: the same as if the ids were accessed one by one.
-    /// Copies run on rayon's current thread pool. O(ids.len() * (dim + log ids.len())).
+    /// Looks ids up, and copies, on rayon's current thread pool; nothing depends on its number of threads. O(ids.len() * (dim + log ids.len())).
     ///
     /// Errors: an id is not a row of the table, `out` has the wrong shape, or there are more than 2^32 - 1 ids; nothing
     /// has changed then.
@@ -83,35 +96,27 @@ impl<E: FeatureElement> FeatureCache<E> {
         // Before anything is stored: a slot that is hit may be evicted later in the same call.
         copy_rows(&self.rows, &self.plan.hits, out, dim, widen_row::<E, S>);
         self.read(out);
-        for &slot in &self.plan.filled {
-            self.awaited[slot as usize] = false;
-        }
+        self.directory.settle();
         Ok(counts)
     }
 
     /// Accesses all of `ids` in the directory, and plans what to copy.
     fn plan(&mut self, ids: &[u32]) -> Counts {
-        let FeatureCache { directory, awaited, plan, .. } = self;
+        let FeatureCache { directory, plan, .. } = self;
         plan.clear();
-        let before = directory.counts();
-        for (&id, to) in ids.iter().zip(0u32..) {
-            match directory.access_in_range(id) {
-                Access::Hit(from) if !awaited[from as usize] => plan.hits.push(RowCopy { to, from }),
-                Access::Hit(_) => plan.reads.push(pair(id, to)),
-                Access::Miss { slot, .. } => {
-                    plan.reads.push(pair(id, to));
-                    if let Some(slot) = slot.filter(|&slot| !awaited[slot as usize]) {
-                        awaited[slot as usize] = true;
-                        plan.filled.push(slot);
-                    }
-                }
+        let counts = directory.access_all(ids, &mut plan.slots);
+        for ((&id, &from), to) in ids.iter().zip(&plan.slots).zip(0u32..) {
+            if from == NONE {
+                plan.reads.push(pair(id, to));
+            } else {
+                plan.hits.push(RowCopy { to, from });
             }
         }
         // A slot that was filled several times keeps the last row.
-        plan.stores.extend(plan.filled.iter().map(|&slot| pair(directory.ids()[slot as usize], slot)));
+        directory.for_filled(|id, slot| plan.stores.push(pair(id, slot)));
         plan.reads.par_sort_unstable();
         plan.stores.par_sort_unstable();
-        directory.counts() - before
+        counts
     }
 
     /// Reads the planned rows, to `out` and to the slots.
@@ -137,7 +142,7 @@ impl<E: FeatureElement> FeatureCache<E> {
     }
 
     /// What is cached, and the counts of all calls.
-    pub fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &ShardedDirectory {
         &self.directory
     }
 
@@ -173,8 +178,8 @@ struct GatherPlan {
     hits: Vec<RowCopy>,
     /// Pairs: an id to read, and its row of the output.
     reads: Vec<u64>,
-    /// Slots that were filled, each once.
-    filled: Vec<u32>,
+    /// `[ids]`: the slot that holds the id's row, or [`NONE`].
+    slots: Vec<u32>,
     /// Pairs: a filled slot's id, which is also in `reads`, and the slot.
     stores: Vec<u64>,
 }
@@ -183,7 +188,6 @@ impl GatherPlan {
     fn clear(&mut self) {
         self.hits.clear();
         self.reads.clear();
-        self.filled.clear();
         self.stores.clear();
     }
 }

@@ -73,7 +73,7 @@ const EMPTY: Entry = Entry { id: NONE, node: NONE };
 
 /// The finaliser of MurmurHash3: ids of a graph often come in runs and strides.
 #[inline]
-fn hash(id: u32) -> usize {
+pub(super) fn hash(id: u32) -> usize {
     let mut h = id;
     h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b);
     h = (h ^ (h >> 13)).wrapping_mul(0xc2b2_ae35);

@@ -1,8 +1,8 @@
 //! A processing element's cache of feature rows, for minibatch training.
 //!
 //! A [`Directory`] decides by a [`Policy`] which vertices' rows are kept, and counts hits and misses exactly. It holds
-//! no data, so a study that only counts can use it alone. A [`FeatureCache`] is a directory with the rows, in their
-//! stored type; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense type. Cooperative
+//! no data, so a study that only counts can use it alone. A [`FeatureCache`] has rows, in their stored type, and a
+//! directory in shards ([`ShardedDirectory`]), which threads ask at the same time; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense type. Cooperative
 //! minibatching (Balın et al., TMLR 2025) counts capacity in rows and replaces the least recently used.
 //!
 //! ```
@@ -27,6 +27,7 @@ mod policy;
 mod queues;
 mod replacement;
 mod s3_fifo;
+mod sharded;
 mod sieve;
 #[cfg(test)]
 mod tests;
@@ -36,3 +37,4 @@ pub use counts::Counts;
 pub use directory::{Access, Directory};
 pub use feature_cache::FeatureCache;
 pub use policy::Policy;
+pub use sharded::ShardedDirectory;

@@ -211,6 +211,12 @@ impl<D: Device> Group<D> {
         Ok(out)
     }
 
+    /// Seconds that this PE has spent on exchange since the last [`take_exchanged`](Group::take_exchanged).
+    pub fn exchange_seconds(&self) -> f64 {
+        let communicator = |members: &Arc<Members<D>>| members.peers.communicator().statistics();
+        self.members.as_ref().map_or(0.0, |members| communicator(members).total().seconds)
+    }
+
     /// Bytes that all PEs have sent to others since the last call, and the seconds that this PE
     /// spent on it. Collective.
     ///

@@ -11,7 +11,7 @@ use crate::device::{Cpu, IGNORED, Method};
 use crate::error::{Error, Result};
 use crate::rng::{Dependence, Kappa};
 use crate::sample::{Fanouts, SamplerConfig};
-use crate::train::{TrainConfig, Trainer, accuracy, argmax_rows, macro_f1};
+use crate::train::{LrSchedule, TrainConfig, Trainer, accuracy, argmax_rows, macro_f1};
 
 /// What to train.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,25 +70,15 @@ pub struct ConvergenceRow {
 /// Trains with each sampler, κ and random seed, and predicts the validation vertices after each epoch. Returns one row
 /// per sampler, κ and epoch; the epoch varies fastest.
 ///
-/// Errors: a list is empty, there are no epochs, the batch size is 0 or above the number of training vertices, no
-/// validation vertex has a label, and those of training.
+/// Errors: a list is empty, there are no epochs, the batch size is 0 or above the number of training vertices, the
+/// learning rate is to fall when the validation loss does not, no validation vertex has a label, and those of training.
 pub fn convergence(
     dataset: &Arc<Dataset>,
     config: &ConvergenceConfig,
     listener: &mut dyn Listener,
 ) -> Result<Vec<ConvergenceRow>> {
-    check_not_empty("samplers", &config.samplers)?;
-    check_not_empty("kappas", &config.kappas)?;
-    check_not_empty("seeds", &config.seeds)?;
-    check_batch_size(&seed_pool(dataset)?, config.batch_size)?;
-    if config.train.epochs == 0 {
-        return Err(Error::invalid("epochs", 0, "at least 1"));
-    }
-    let labelled = |&v: &u32| dataset.labels.get(v as usize).is_some_and(|&label| label != IGNORED);
-    let vertices: Vec<u32> = dataset.val_idx.iter().copied().filter(labelled).collect();
-    if vertices.is_empty() {
-        return Err(Error::invalid("val_idx", "no labelled vertices", "some, to measure the accuracy on"));
-    }
+    config.check(dataset)?;
+    let vertices = labelled(dataset);
     let total = config.samplers.len() * config.kappas.len() * config.seeds.len();
     let (mut done, mut rows) = (0, Vec::new());
     for &method in &config.samplers {
@@ -119,6 +109,61 @@ pub fn convergence(
     Ok(rows)
 }
 
+impl ConvergenceConfig {
+    /// `Ok` if there is something to train and to measure, and a trainer for it: what can be told before.
+    ///
+    /// Errors: those of [`convergence`], but for what a step of training may find.
+    pub fn check(&self, dataset: &Arc<Dataset>) -> Result<()> {
+        check_not_empty("samplers", &self.samplers)?;
+        check_not_empty("kappas", &self.kappas)?;
+        check_not_empty("seeds", &self.seeds)?;
+        check_batch_size(&seed_pool(dataset)?, self.batch_size)?;
+        if self.train.epochs == 0 {
+            return Err(Error::invalid("epochs", 0, "at least 1"));
+        }
+        if matches!(self.train.lr_schedule, LrSchedule::Plateau { .. }) {
+            let expected = "a schedule that does not depend on the validation loss, which is not measured";
+            return Err(Error::invalid("lr_schedule", self.train.lr_schedule, expected));
+        }
+        if labelled(dataset).is_empty() {
+            return Err(Error::invalid(
+                "val_idx",
+                "no labelled vertices",
+                "some, to measure the accuracy on",
+            ));
+        }
+        for &method in &self.samplers {
+            self.trainer(dataset, method, self.kappas[0], self.seeds[0])?;
+        }
+        Ok(())
+    }
+
+    /// A trainer before its first epoch.
+    fn trainer(
+        &self,
+        dataset: &Arc<Dataset>,
+        method: Method,
+        kappa: Kappa,
+        seed: u64,
+    ) -> Result<Trainer<Cpu<f32>>> {
+        let (fanouts, dependence) = (self.fanouts.clone(), self.dependence);
+        let mut train = self.train.clone();
+        train.sampler =
+            SamplerConfig { method, fanouts, kappa, dependence, seed, ..SamplerConfig::default() };
+        train.model.n_layers = self.fanouts.0.len();
+        (train.batch_size, train.seed) = (Some(self.batch_size), seed);
+        // The trainer's own validation would predict everything a second time.
+        train.eval_every = train.epochs.saturating_add(1);
+        Trainer::new(Cpu::new(), dataset.clone(), train)
+    }
+}
+
+/// The validation vertices that have a class.
+fn labelled(dataset: &Dataset) -> Vec<u32> {
+    let is_labelled = |&v: &u32| dataset.labels.get(v as usize).is_some_and(|&label| label != IGNORED);
+    dataset.val_idx.iter().copied().filter(is_labelled).collect()
+}
+
 /// Of one run after one epoch.
 struct Quality {
     accuracy: f64,
@@ -134,21 +179,13 @@ fn run(
     seed: u64,
     config: &ConvergenceConfig,
 ) -> Result<Vec<Quality>> {
-    let (fanouts, dependence) = (config.fanouts.clone(), config.dependence);
-    let mut train = config.train.clone();
-    train.sampler = SamplerConfig { method, fanouts, kappa, dependence, seed, ..SamplerConfig::default() };
-    train.model.n_layers = config.fanouts.0.len();
-    (train.batch_size, train.seed) = (Some(config.batch_size), seed);
-    // The trainer's own validation would predict everything a second time.
-    train.eval_every = train.epochs.saturating_add(1);
-    let epochs = train.epochs;
     let labels: Vec<i32> = vertices.iter().map(|&v| dataset.labels[v as usize]).collect();
-    let mut trainer = Trainer::new(Cpu::<f32>::new(), dataset.clone(), train)?;
+    let mut trainer = config.trainer(dataset, method, kappa, seed)?;
     let epoch = |_| {
         trainer.run_epoch(&mut ())?;
         let scores = trainer.predict(vertices)?;
         let predictions = argmax_rows(&scores, scores.len() / vertices.len());
         Ok(Quality { accuracy: accuracy(&predictions, &labels)?, macro_f1: macro_f1(&predictions, &labels)? })
     };
-    (0..epochs).map(epoch).collect()
+    (0..config.train.epochs).map(epoch).collect()
 }

@@ -7,9 +7,11 @@
 //! * [`cost()`]: time of that work on a machine with given bandwidths, by a model; [`predict_model`] with the work of
 //!   GCN's, GAT's and other layers ([`layer_work()`]), and with the first layer shared as in P³;
 //! * [`memory()`]: memory of each processing element by what holds it, in both modes;
+//! * [`step_seconds()`]: measured time of a training step in both modes, beside what that model predicts;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
-//! All but [`convergence()`] and [`inference()`] only sample and count: counts are exact, the same on every machine.
+//! All but [`convergence()`], [`step_seconds()`] and [`inference()`] only sample and count: counts are exact, the same on
+//! every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;
@@ -37,6 +39,7 @@ pub mod p3;
 mod parameters;
 mod seeds;
 mod sizes;
+mod step_seconds;
 mod work;
 
 pub use convergence::{ConvergenceConfig, ConvergenceRow, Runs, convergence};
@@ -52,6 +55,7 @@ pub use modes::{ModeRow, ModesConfig, ModesRow, modes};
 pub use p3::{P3Bytes, p3_terms};
 pub use seeds::seed_pool;
 pub use sizes::{BlockSize, PeSizes, SizesRow, sizes, with_random_relations};
+pub use step_seconds::{StepConfig, StepParts, StepRow, step_seconds};
 pub use work::{WorkConfig, WorkRow, work};
 
 use crate::device::{LaborIterations, Method};

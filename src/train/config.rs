@@ -113,7 +113,8 @@ pub struct TrainConfig {
     /// The measure on the validation vertices that chooses the best epoch.
     #[serde(default)]
     pub metric: Metric,
-    /// A cache of feature rows. With a cache, at most one thread prepares batches.
+    /// A cache of feature rows. With a cache, workers sample batches at the same time, but slice them one after the
+    /// other.
     #[serde(default)]
     pub cache: Option<CacheConfig>,
     /// Which data is in the device's memory. If any, minibatches are made on the device instead of ahead of it on the

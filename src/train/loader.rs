@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::pipeline::{Pipeline, prepared_ahead, queue_depth};
+use super::pipeline::{Pipeline, Rest, ended_in_order, prepared_ahead, queue_depth};
 use crate::batch::{Batch, BatchSource, Preparation};
 use crate::coop::Group;
 use crate::device::Device;
@@ -50,6 +50,10 @@ impl<D: Device> Loader<D> {
     ) -> Result<Self> {
         let n = batches.len();
         let preparation = source.preparation();
+        if preparation == Preparation::InOrder {
+            let batches = in_order(device.beside()?, source, workers, batches)?;
+            return Ok(Loader { device: device.clone(), batches });
+        }
         let on_demand = preparation == Preparation::OnDemand;
         // Workers also start the copies to the device, while it computes.
         let uploads = if on_demand { device.clone() } else { device.beside()? };
@@ -60,13 +64,36 @@ impl<D: Device> Loader<D> {
             Ok((batch, ready))
         };
         let batches = match preparation {
-            Preparation::AnyOrder => prepared_ahead::<D, _>(workers, n, work)?,
-            Preparation::InOrder => prepared_ahead::<D, _>(workers.min(1), n, work)?,
+            Preparation::AnyOrder | Preparation::InOrder => prepared_ahead::<D, _>(workers, n, work)?,
             Preparation::Collective => Pipeline::new(workers.min(1), queue_depth(workers.min(1)), n, work)?,
             Preparation::OnDemand => Pipeline::new(0, 1, n, work)?,
         };
         Ok(Loader { device: device.clone(), batches })
     }
+}
+
+/// Batches that any number of workers begin at the same time, but end in their order.
+fn in_order<D: Device>(
+    uploads: D,
+    source: Arc<dyn BatchSource<D>>,
+    workers: usize,
+    batches: Vec<(u64, Vec<u32>)>,
+) -> Result<Pipeline<Prepared<D>>> {
+    let (n, given) = (batches.len(), Arc::new((source, uploads, batches)));
+    let begin = move |i: usize| -> Result<Rest<Prepared<D>>> {
+        let (source, _, batches) = &*given;
+        let rest = source.begin(&batches[i].1, batches[i].0)?;
+        let given = given.clone();
+        Ok(Box::new(move || {
+            let (source, uploads, batches) = &*given;
+            let batch = match rest {
+                Some(rest) => rest(uploads)?,
+                None => source.batch(uploads, &batches[i].1, batches[i].0)?,
+            };
+            Ok((batch, Some(uploads.record()?)))
+        }))
+    };
+    ended_in_order::<D, _>(workers, n, begin)
 }
 
 impl<D: Device> Iterator for Loader<D> {
@@ -104,3 +131,6 @@ pub(super) fn telling_others<D: Device, R>(group: &Group<D>, body: impl FnOnce()
     }
     result
 }
+
+#[cfg(test)]
+mod tests;

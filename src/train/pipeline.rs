@@ -31,12 +31,38 @@ pub(super) fn prepared_ahead<D: Storage, T: Send + 'static>(
     }
 }
 
+/// [`prepared_ahead`], where only the beginning of an item may be made in any order, and at the same time as others: the
+/// rests are made in the order of the items, one after the other.
+pub(super) fn ended_in_order<D: Storage, T: Send + 'static>(
+    workers: usize,
+    n_items: usize,
+    begin: impl Fn(usize) -> Result<Rest<T>> + Send + Sync + 'static,
+) -> Result<Pipeline<T>> {
+    let (depth, work) = (queue_depth(workers), move |item| begin(item).map(Begun::Rest));
+    if D::RUNS_ON_POOL {
+        Ok(Pipeline::jobs(Shared::new(depth, n_items, workers, work)))
+    } else {
+        Pipeline::threads(workers, Shared::new(depth, n_items, 0, work))
+    }
+}
+
 /// How many batches ahead of the consumer `workers` workers may be.
 pub(super) fn queue_depth(workers: usize) -> usize {
     2 * workers + 1
 }
 
-type Work<T> = dyn Fn(usize) -> Result<T> + Send + Sync;
+/// What makes the rest of an item that was begun.
+pub(super) type Rest<T> = Box<dyn FnOnce() -> Result<T> + Send>;
+
+/// What a worker makes of an item while others make others.
+enum Begun<T> {
+    /// All of it.
+    Whole(T),
+    /// What has no order.
+    Rest(Rest<T>),
+}
+
+type Work<T> = dyn Fn(usize) -> Result<Begun<T>> + Send + Sync;
 
 /// An iterator over `work(0), work(1), …, work(n - 1)`, computed ahead by workers (threads, or jobs of a pool).
 ///
@@ -73,6 +99,12 @@ struct State<T> {
     /// The next item to deliver.
     delivered: usize,
     ready: BTreeMap<usize, Result<T>>,
+    /// Rests of items, which wait for those before them.
+    begun: BTreeMap<usize, Rest<T>>,
+    /// The next item whose rest is to be made; after one that failed as many as there are.
+    next_rest: usize,
+    /// Whether a worker makes a rest.
+    ending: bool,
     /// Jobs that rayon's pool has not finished.
     jobs: usize,
     stop: bool,
@@ -89,7 +121,12 @@ impl<T: Send + 'static> Pipeline<T> {
         n_items: usize,
         work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let shared = Shared::new(depth, n_items, 0, work);
+        let work = move |item| work(item).map(Begun::Whole);
+        Pipeline::threads(n_workers, Shared::new(depth, n_items, 0, work))
+    }
+
+    fn threads(n_workers: usize, shared: Arc<Shared<T>>) -> Result<Self> {
+        let n_items = shared.n_items;
         let mut pipeline = Pipeline { shared, workers: Vec::new(), finished: false };
         for i in 0..n_workers.min(n_items) {
             let pool = rayon::ThreadPoolBuilder::new()
@@ -115,7 +152,11 @@ impl<T: Send + 'static> Pipeline<T> {
         n_items: usize,
         work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
     ) -> Self {
-        let shared = Shared::new(depth, n_items, n_workers, work);
+        let work = move |item| work(item).map(Begun::Whole);
+        Pipeline::jobs(Shared::new(depth, n_items, n_workers, work))
+    }
+
+    fn jobs(shared: Arc<Shared<T>>) -> Self {
         let state = shared.state();
         Shared::start_jobs(&shared, state);
         Pipeline { shared, workers: Vec::new(), finished: false }
@@ -136,7 +177,10 @@ impl<T: Send + 'static> Pipeline<T> {
         if self.workers.is_empty() && shared.max_jobs == 0 {
             state.delivered += 1;
             drop(state);
-            return Some(shared.compute(item));
+            return Some(shared.begin(item).and_then(|begun| match begun {
+                Begun::Whole(whole) => Ok(whole),
+                Begun::Rest(rest) => guarded(item, rest),
+            }));
         }
         loop {
             if let Some(result) = state.ready.remove(&item) {
@@ -155,14 +199,24 @@ impl<T: Send + 'static> Shared<T> {
         depth: usize,
         n_items: usize,
         max_jobs: usize,
-        work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+        work: impl Fn(usize) -> Result<Begun<T>> + Send + Sync + 'static,
     ) -> Arc<Self> {
+        let state = State {
+            next: 0,
+            delivered: 0,
+            ready: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            next_rest: 0,
+            ending: false,
+            jobs: 0,
+            stop: false,
+        };
         Arc::new(Shared {
             work: Box::new(work),
             n_items,
             depth: depth.max(1),
             max_jobs,
-            state: Mutex::new(State { next: 0, delivered: 0, ready: BTreeMap::new(), jobs: 0, stop: false }),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         })
     }
@@ -183,13 +237,41 @@ impl<T: Send + 'static> Shared<T> {
             let item = state.next;
             state.next += 1;
             drop(state);
-            let result = self.compute(item);
-            state = self.state();
-            self.made(&mut state, item, result);
+            state = self.make(item);
         }
         state.jobs -= 1;
         self.changed.notify_all();
         Self::start_jobs(&self, state);
+    }
+
+    /// Makes an item, or begins it; then makes the rests of all items whose turn it is, unless another worker does. No
+    /// worker waits for another: who begins an item too early for its rest leaves it to the one who makes those before.
+    fn make(&self, item: usize) -> MutexGuard<'_, State<T>> {
+        let begun = self.begin(item);
+        let mut state = self.state();
+        match begun {
+            Ok(Begun::Whole(whole)) => self.made(&mut state, item, Ok(whole)),
+            Ok(Begun::Rest(rest)) => {
+                state.begun.insert(item, rest);
+            }
+            Err(error) => self.made(&mut state, item, Err(error)),
+        }
+        while !state.ending && !state.stop {
+            let item = state.next_rest;
+            let Some(rest) = state.begun.remove(&item) else { break };
+            state.next_rest += 1;
+            state.ending = true;
+            drop(state);
+            let result = guarded(item, rest);
+            state = self.state();
+            state.ending = false;
+            if result.is_err() {
+                // None of the later ones has a turn.
+                state.next_rest = self.n_items;
+            }
+            self.made(&mut state, item, result);
+        }
+        state
     }
 
     /// Takes note of a worker's item. After an error no worker begins another one, which nobody would take: and the
@@ -199,6 +281,7 @@ impl<T: Send + 'static> Shared<T> {
             state.next = self.n_items;
         }
         state.ready.insert(item, result);
+        self.changed.notify_all();
     }
 
     /// Whether the next item is at most `depth` ahead of the consumer.
@@ -224,13 +307,8 @@ impl<T: Send + 'static> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn compute(&self, item: usize) -> Result<T> {
-        catch_unwind(AssertUnwindSafe(|| (self.work)(item))).unwrap_or_else(|panic| {
-            Err(Error::Worker {
-                worker: format!("the preparation of batch {item}"),
-                problem: panic_message(&*panic),
-            })
-        })
+    fn begin(&self, item: usize) -> Result<Begun<T>> {
+        guarded(item, || (self.work)(item))
     }
 
     fn run(&self) {
@@ -249,12 +327,19 @@ impl<T: Send + 'static> Shared<T> {
                 state.next += 1;
                 state.next - 1
             };
-            let result = self.compute(item);
-            let mut state = self.state();
-            self.made(&mut state, item, result);
-            self.changed.notify_all();
+            drop(self.make(item));
         }
     }
+}
+
+/// What `work` makes of `item`; a panic is an error.
+fn guarded<R>(item: usize, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(Error::Worker {
+            worker: format!("the preparation of batch {item}"),
+            problem: panic_message(&*panic),
+        })
+    })
 }
 
 impl<T: Send + 'static> Iterator for Pipeline<T> {
@@ -286,141 +371,4 @@ impl<T: Send + 'static> Drop for Pipeline<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::{Duration, Instant};
-
-    use super::*;
-
-    /// Pipelines on separate threads and on the pool, with their numbers of workers.
-    fn pipelines<T: Send + 'static>(
-        workers: usize,
-        depth: usize,
-        n_items: usize,
-        work: impl Fn(usize) -> Result<T> + Send + Sync + Clone + 'static,
-    ) -> [Pipeline<T>; 2] {
-        let threads = Pipeline::new(workers, depth, n_items, work.clone()).unwrap();
-        [threads, Pipeline::on_pool(workers, depth, n_items, work)]
-    }
-
-    #[test]
-    fn items_come_in_order_for_any_number_of_workers() {
-        for workers in [0, 1, 2, 8] {
-            for n in [0, 1, 5, 100] {
-                let work = |i| {
-                    // Later items are quicker: order must not depend on which is done first.
-                    std::thread::sleep(Duration::from_micros(300 / (i as u64 + 1)));
-                    Ok(i)
-                };
-                for pipeline in pipelines(workers, 3, n, work) {
-                    let items: Vec<usize> = pipeline.map(Result::unwrap).collect();
-                    assert_eq!(items, (0..n).collect::<Vec<_>>(), "{workers} workers");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn at_most_depth_items_are_made_ahead_and_by_as_many_workers() {
-        for workers in [1, 4] {
-            for kind in 0..2 {
-                let [begun, at_work, most] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
-                let counters = (begun.clone(), at_work, most.clone());
-                let work = move |i| {
-                    let (begun, at_work, most) = &counters;
-                    begun.fetch_add(1, Ordering::SeqCst);
-                    most.fetch_max(at_work.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    std::thread::sleep(Duration::from_millis(1));
-                    at_work.fetch_sub(1, Ordering::SeqCst);
-                    Ok(i)
-                };
-                let mut pipeline = if kind == 0 {
-                    Pipeline::new(workers, 3, 1000, work).unwrap()
-                } else {
-                    Pipeline::on_pool(workers, 3, 1000, work)
-                };
-                for taken in 1..=5 {
-                    pipeline.next();
-                    std::thread::sleep(Duration::from_millis(20));
-                    assert!(begun.load(Ordering::SeqCst) <= taken + 3);
-                }
-                assert!(most.load(Ordering::SeqCst) <= workers);
-            }
-        }
-    }
-
-    #[test]
-    fn dropping_waits_for_the_workers_and_no_longer() {
-        let alive = Arc::new(AtomicUsize::new(0));
-        let counter = alive.clone();
-        let work = move |i| {
-            counter.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(1));
-            counter.fetch_sub(1, Ordering::SeqCst);
-            Ok(i)
-        };
-        let start = Instant::now();
-        for kind in 0..2 {
-            let mut pipeline = if kind == 0 {
-                Pipeline::new(3, 6, 1_000_000, work.clone()).unwrap()
-            } else {
-                Pipeline::on_pool(3, 6, 1_000_000, work.clone())
-            };
-            assert_eq!(pipeline.next().unwrap().unwrap(), 0);
-            drop(pipeline);
-            assert_eq!(alive.load(Ordering::SeqCst), 0);
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "waited {:?}", start.elapsed());
-    }
-
-    /// Items that were begun are made, others are not: nobody would take them.
-    #[test]
-    fn no_item_is_begun_after_an_error() {
-        for kind in 0..2 {
-            let begun = Arc::new(Mutex::new(Vec::new()));
-            let list = begun.clone();
-            let work = move |i| {
-                list.lock().unwrap().push(i);
-                if i == 2 { Err(Error::invalid("item", i, "another")) } else { Ok(i) }
-            };
-            let mut pipeline = match kind {
-                0 => Pipeline::new(1, 100, 1000, work).unwrap(),
-                _ => Pipeline::on_pool(1, 100, 1000, work),
-            };
-            std::thread::sleep(Duration::from_millis(50));
-            assert_eq!((&mut pipeline).map(|item| item.is_ok()).collect::<Vec<_>>(), [true, true, false]);
-            drop(pipeline);
-            assert_eq!(*begun.lock().unwrap(), [0, 1, 2], "{kind}");
-        }
-    }
-
-    #[test]
-    fn a_panic_is_an_error_and_ends_the_iteration() {
-        let work = |i| {
-            assert!(i != 2, "item two is cursed");
-            Ok(i)
-        };
-        for workers in [0, 3] {
-            for mut pipeline in pipelines(workers, 4, 10, work) {
-                assert_eq!(pipeline.next().unwrap().unwrap(), 0);
-                assert_eq!(pipeline.next().unwrap().unwrap(), 1);
-                let error = pipeline.next().unwrap().unwrap_err();
-                let is_told = matches!(&error, Error::Worker { problem, .. } if problem.contains("cursed"));
-                assert!(is_told, "{error}");
-                assert!(pipeline.next().is_none());
-            }
-        }
-    }
-
-    /// The pool's only thread is the consumer: it must not sleep while it waits.
-    #[test]
-    fn a_pool_of_one_thread_prepares_and_consumes() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        let square = |i: usize| Ok(rayon::join(|| i * i, || ()).0);
-        let squares: Vec<usize> =
-            pool.install(|| Pipeline::on_pool(2, 5, 50, square).map(Result::unwrap).collect());
-        assert_eq!(squares, (0..50).map(|i| i * i).collect::<Vec<_>>());
-        let first = pool.install(|| Pipeline::on_pool(2, 5, 50, square).next());
-        assert_eq!(first.unwrap().unwrap(), 0);
-    }
-}
+mod tests;

@@ -394,6 +394,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let numbers: Vec<u64> = batches.iter().map(|(number, _)| *number).collect();
         observer.epoch_begins(self.epoch, numbers.len());
         let mut readings = Readings::new(&self.device, &self.group)?;
+        let exchanged_before = self.group.exchange_seconds();
         let mut loader = Loader::new(&self.device, self.source.clone(), self.config.workers, batches)?;
         telling_others(&self.group.clone(), || {
             for (index, number) in numbers.into_iter().enumerate() {
@@ -409,6 +410,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 })?;
                 sums.count(&batch);
                 sums.report.compute_seconds += start.elapsed().as_secs_f64();
+                sums.report.exchange_seconds = self.group.exchange_seconds() - exchanged_before;
                 observer.batch_done(index, &sums.report);
             }
             readings.read(&self.device, &self.group, sums)

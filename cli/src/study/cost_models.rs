@@ -38,7 +38,7 @@ pub(super) fn run(
         Ok((name.name(), model))
     };
     let models: Vec<(String, ModelConfig)> = args.model.iter().map(model).collect::<Result<_>>()?;
-    let relations = args.model.iter().any(|name| name.has_relations());
+    let relations = args.model.iter().any(|name| name.relates());
     // Counts are the same for all models and on all machines.
     let counts = sizes(&graph, pool, counting, relations, &mut Bar::new(global))?;
     let first_layers = match args.first_layer {

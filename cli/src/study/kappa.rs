@@ -3,20 +3,22 @@
 use clap::Args;
 
 use super::{Bar, Common, check_distinct, json_lines};
+use crate::given::Given;
 use crate::number;
 use crate::plot::{Plot, Scale, Series};
 use crate::table::{Table, count};
-use crate::train::SamplerName;
+use crate::train::{LearningArgs, ModelArgs, SamplerName};
 use crate::{Global, output};
-use cohop::Result;
 use cohop::cache::Policy;
-use cohop::nn::MAX_WIDTH;
+use cohop::data::Dataset;
+use cohop::nn::MAX_LAYERS;
 use cohop::rng::{Dependence, Kappa};
 use cohop::sample::Fanouts;
 use cohop::study::{
     self, ConvergenceConfig, ConvergenceRow, KappaChoice, KappaConfig, KappaRow, NEAR_INFINITE, recommend,
 };
-use cohop::train::TrainConfig;
+use cohop::train::{LrSchedule, TrainConfig};
+use cohop::{Error, Result};
 
 /// Misses of the feature cache by kappa
 ///
@@ -30,15 +32,12 @@ pub(super) struct KappaArgs {
     /// The samplers to compare
     #[arg(long, value_enum, value_delimiter = ',', default_value = "neighbor,labor0")]
     samplers: Vec<SamplerName>,
-    /// Neighbours per layer, from the seeds outwards; full or -1 means all
-    #[arg(
-        long,
-        default_value = "10,10,10",
-        value_name = "K,K,...",
-        allow_hyphen_values = true,
-        value_parser = number::fanouts
-    )]
-    fanouts: Fanouts,
+    /// Neighbours per layer, from the seeds outwards; full or -1 means all [default: 10 a layer]
+    #[arg(long, value_name = "K,K,...", allow_hyphen_values = true, value_parser = number::fanouts)]
+    fanouts: Option<Fanouts>,
+    /// Number of layers [default: as many as --fanouts has, or 3]
+    #[arg(long, value_name = "N", value_parser = number::between(1, MAX_LAYERS as u64))]
+    layers: Option<usize>,
     /// How many consecutive minibatches depend on each other: numbers or inf
     #[arg(
         long,
@@ -68,8 +67,9 @@ pub(super) struct KappaArgs {
     /// Number of counted passes over the training vertices, rounded up to whole windows of kappa batches
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = number::whole::<u64>(1, u64::MAX))]
     passes: u64,
-    /// Also train GraphSAGE for this many epochs with each sampler and kappa, and show validation accuracy and macro F1
-    /// after each epoch, mean and standard deviation over --seeds; --plot then draws the accuracy
+    /// Also train for this many epochs with each sampler and kappa, and show validation accuracy and macro F1 after each
+    /// epoch, mean and standard deviation over --seeds; --plot then draws the accuracy. What is trained, and how, say
+    /// the options of `cohop train` below, on the graph as it is (without inverse relations)
     #[arg(
         long,
         default_value_t = 0,
@@ -80,9 +80,71 @@ pub(super) struct KappaArgs {
     /// Number of random seeds to train with, from --seed on
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = number::between(1, MAX_SEEDS))]
     seeds: usize,
-    /// Width of the hidden layers to train
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = number::between(1, MAX_WIDTH as u64))]
-    hidden: usize,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    learning: LearningArgs,
+}
+
+/// The options that only training has.
+const OF_TRAINING: [&str; 23] = [
+    "--attention-dropout",
+    "--bases",
+    "--blocks",
+    "--class-weights",
+    "--clip-norm",
+    "--decay",
+    "--dropout",
+    "--embedding",
+    "--heads",
+    "--hidden",
+    "--input-dropout",
+    "--lr",
+    "--lr-schedule",
+    "--model",
+    "--momentum",
+    "--no-self-loops",
+    "--optimizer",
+    "--output-heads",
+    "--own-root",
+    "--row-normalize",
+    "--seeds",
+    "--weight-decay",
+    "--weighted",
+];
+
+impl KappaArgs {
+    /// `Ok` if the options go together: what can be told before the data is read.
+    fn check(&self, given: &Given) -> Result<()> {
+        let samplers: Vec<String> =
+            self.samplers.iter().map(|name| study::method_name(&name.method())).collect();
+        check_distinct("--samplers", &samplers)?;
+        check_distinct("--kappas", &self.kappas)?;
+        check_distinct("--cache-rows", &self.cache_rows)?;
+        if let (Some(fanouts), Some(layers)) = (&self.fanouts, self.layers)
+            && fanouts.0.len() != layers
+        {
+            let expected = format!("one number for each of the {layers} layers");
+            return Err(Error::invalid("--fanouts", fanouts, expected));
+        }
+        if self.train == 0 {
+            let without = OF_TRAINING.into_iter().find(|option| given.has(&option[2..]));
+            return without.map_or(Ok(()), |option| {
+                Err(Error::invalid(option, "given", "none without --train, which trains"))
+            });
+        }
+        if matches!(self.learning.lr_schedule, LrSchedule::Plateau { .. }) {
+            let expected = "constant, step or cosine: the validation loss is not measured here";
+            return Err(Error::invalid("--lr-schedule", self.learning.lr_schedule, expected));
+        }
+        self.learning.check()?;
+        self.model.check_used(given)?;
+        self.samplers.iter().try_for_each(|&sampler| self.model.check_sampler(sampler))
+    }
+
+    fn fanouts(&self) -> Fanouts {
+        self.fanouts.clone().unwrap_or_else(|| Fanouts(vec![10; self.layers.unwrap_or(3)]))
+    }
 }
 
 /// Of training, each with a row of results.
@@ -91,17 +153,14 @@ const MAX_EPOCHS: u64 = 1_000_000;
 /// Of training.
 const MAX_SEEDS: u64 = 1000;
 
-pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
-    let samplers: Vec<String> = args.samplers.iter().map(|name| study::method_name(&name.method())).collect();
-    check_distinct("--samplers", &samplers)?;
-    check_distinct("--kappas", &args.kappas)?;
-    check_distinct("--cache-rows", &args.cache_rows)?;
+pub(super) fn run(global: &Global, args: &KappaArgs, given: &Given) -> Result<()> {
+    args.check(given)?;
     let dataset = args.common.load()?;
     let n_seeds = study::seed_pool(&dataset)?.len();
     let part = |of: usize| (dataset.n_vertices() / of).max(1);
     let config = KappaConfig {
         samplers: args.samplers.iter().map(|name| name.method()).collect(),
-        fanouts: args.fanouts.clone(),
+        fanouts: args.fanouts(),
         kappas: args.kappas.clone(),
         dependence: args.dependence,
         cache_rows: match args.cache_rows.len() {
@@ -113,14 +172,19 @@ pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
         passes: args.passes,
         seed: global.seed,
     };
+    let training = match args.train {
+        0 => None,
+        epochs => {
+            args.model.check_data(&dataset, &args.common.data)?;
+            Some(training(global.seed, args, &config, epochs, &dataset))
+        }
+    };
+    training.iter().try_for_each(|training| training.check(&dataset))?;
     let rows = study::kappa(&dataset, &config, &mut Bar::new(global))?;
     let choices = recommend(&rows);
-    let trained = match args.train {
-        0 => Vec::new(),
-        epochs => {
-            let training = training(global.seed, args, &config, epochs);
-            study::convergence(&dataset, &training, &mut Bar::new(global))?
-        }
+    let trained = match &training {
+        None => Vec::new(),
+        Some(training) => study::convergence(&dataset, training, &mut Bar::new(global))?,
     };
     args.common.draw(|| match trained.is_empty() {
         true => plot(&dataset.name, &config, &rows, &choices),
@@ -136,9 +200,27 @@ pub(super) fn run(global: &Global, args: &KappaArgs) -> Result<()> {
     if trained.is_empty() { Ok(()) } else { print_training(&trained) }
 }
 
-fn training(seed: u64, args: &KappaArgs, config: &KappaConfig, epochs: u64) -> ConvergenceConfig {
-    let mut train = TrainConfig { epochs, ..TrainConfig::default() };
-    train.model.hidden = args.hidden;
+fn training(
+    seed: u64,
+    args: &KappaArgs,
+    config: &KappaConfig,
+    epochs: u64,
+    dataset: &Dataset,
+) -> ConvergenceConfig {
+    let KappaArgs { model, learning, .. } = args;
+    // One model for all samplers.
+    let full = args.samplers.iter().all(|&sampler| sampler == SamplerName::Full);
+    let train = TrainConfig {
+        epochs,
+        row_normalize: model.row_normalize,
+        model: model.config(learning, config.fanouts.0.len(), full, dataset),
+        optimizer: learning.optimizer(model.model, full),
+        lr_schedule: learning.lr_schedule,
+        clip_norm: learning.clip_norm,
+        class_weights: learning.class_weights.clone().unwrap_or_default(),
+        eval: model.model.eval(full),
+        ..TrainConfig::default()
+    };
     ConvergenceConfig {
         samplers: config.samplers.clone(),
         fanouts: config.fanouts.clone(),
@@ -264,5 +346,23 @@ fn plot(data: &str, config: &KappaConfig, rows: &[KappaRow], choices: &[KappaCho
         x_scale: Scale::Logarithmic,
         series,
         even: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// Else one would be without effect, and nobody be told.
+    #[test]
+    fn the_options_of_training_are_all_named() {
+        let command = LearningArgs::augment_args(ModelArgs::augment_args(Command::new("train")));
+        let mut names: Vec<String> =
+            command.get_arguments().filter_map(|a| a.get_long()).map(|long| format!("--{long}")).collect();
+        names.push("--seeds".to_owned());
+        names.sort();
+        assert_eq!(names, OF_TRAINING);
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn run(global: &Global, args: &MemoryArgs, given: &Given) -> Result<(
         Ok((name.name(), MemoryConfig { model, row_bytes }))
     };
     let configs: Vec<(String, MemoryConfig)> = args.model.iter().map(config).collect::<Result<_>>()?;
-    let relations = args.model.iter().any(|name| name.has_relations());
+    let relations = args.model.iter().any(|name| name.relates());
     // Blocks are the same for all models.
     let counts = sizes(&graph, &pool, &counting, relations, &mut Bar::new(global))?;
     let mut all = Vec::with_capacity(configs.len());

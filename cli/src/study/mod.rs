@@ -7,6 +7,7 @@ mod kappa;
 mod memory;
 mod models;
 mod modes;
+mod step_seconds;
 mod work;
 
 use std::fmt::Display;
@@ -32,6 +33,7 @@ Examples:
   cohop study work --data rmat --plot work.svg
   cohop study kappa --data ../shared/data/coauthor_physics.npz --cache-rows 2000,8000 --train 20
   cohop study modes --data rmat --batch-size 1024 --sampler labor0
+  cohop study modes --data rmat --pes 2,4 --time --model gin
   cohop study cost --data rmat --machine 8xA100,8xH200 --miss-rate 0.3 --plot speedup.png
   cohop study cost --data rmat --machine 8xA100 --model gcn,gat,rgcn --relations 4
   cohop study memory --data rmat --model sage --pes 1,4,8 --plot memory.svg
@@ -81,7 +83,7 @@ pub(super) fn run(global: &Global, args: &StudyArgs, given: &Given) -> Result<Ex
     }
     match &args.study {
         Study::Work(args) => work::run(global, args),
-        Study::Kappa(args) => kappa::run(global, args),
+        Study::Kappa(args) => kappa::run(global, args, given),
         Study::Modes(args) => modes::run(global, args),
         Study::Cost(args) => cost::run(global, args, given),
         Study::Memory(args) => memory::run(global, args, given),

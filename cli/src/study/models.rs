@@ -35,7 +35,7 @@ impl ModelOptions {
         let names: Vec<String> = models.iter().map(|model| model.name()).collect();
         check_distinct("--model", &names)?;
         let attends = models.iter().any(|model| model.kind(false).attends());
-        let relates = models.iter().any(|model| model.has_relations());
+        let relates = models.iter().any(|model| model.relates());
         for (option, given, is_used, expected) in [
             ("--heads", self.heads.is_some(), attends, "none without --model gat, gatv2 or rgat"),
             ("--relations", self.relations.is_some(), relates, "none without --model rgcn or rgat"),
@@ -55,7 +55,7 @@ impl ModelOptions {
             (Some(n), own) => {
                 Err(Error::invalid("--relations", n, format!("none for a graph that has {own} of its own")))
             }
-            (None, 0) => match models.iter().find(|model| model.has_relations()) {
+            (None, 0) => match models.iter().find(|model| model.relates()) {
                 Some(model) => {
                     let expected = "one without relations, or --relations for a graph without edge types";
                     Err(Error::invalid("--model", model.name(), expected))
@@ -90,7 +90,7 @@ impl ModelOptions {
             n_classes: last.copied().unwrap_or_default(),
             n_layers: counting.fanouts.0.len(),
             heads,
-            n_relations: if model.has_relations() { n_relations } else { 0 },
+            n_relations: if model.relates() { n_relations } else { 0 },
             ..ModelConfig::default()
         })
     }

@@ -4,6 +4,7 @@ use clap::Args;
 use cohop::graph::MAX_PES;
 use cohop::nn::MAX_WIDTH;
 
+use super::step_seconds::{self, Timing};
 use super::{Bar, Common, check_distinct, json_lines};
 use crate::Global;
 use crate::number;
@@ -50,7 +51,7 @@ pub(super) struct Sampling {
     partition: PartitionMethod,
     /// Columns of the features [default: those of the data set; without features 128]
     #[arg(long, value_name = "N", value_parser = number::any::<usize>())]
-    feature_width: Option<usize>,
+    pub(super) feature_width: Option<usize>,
     /// Columns of the hidden layers: one number for all, or one per layer
     #[arg(
         long,
@@ -106,6 +107,9 @@ impl Sampling {
 /// Samples the same batches in both modes, with each number of processing elements (threads), and counts what each
 /// element holds and exchanges; max/mean is the largest element's count divided by the mean. Checks that cooperating
 /// elements together hold what one element alone holds.
+///
+/// With --time it also trains, with one element and with each number of them, and shows the measured milliseconds of a
+/// step beside those that the model of `cohop study cost` predicts for this machine.
 #[derive(Debug, Args)]
 pub(super) struct ModesArgs {
     #[command(flatten)]
@@ -121,16 +125,36 @@ pub(super) struct ModesArgs {
         value_parser = number::between(1, MAX_PES as u64)
     )]
     pes: Vec<usize>,
+    #[command(flatten)]
+    timing: Timing,
 }
 
 pub(super) fn run(global: &Global, args: &ModesArgs) -> Result<()> {
     check_distinct("--pes", &args.pes)?;
+    args.timing.check(&args.sampling)?;
     let dataset = args.common.load()?;
     let pool = seed_pool(&dataset)?;
-    let config = args.sampling.config(&dataset, &pool, args.pes.clone(), global.seed)?;
-    let rows = study::modes(&dataset.graph, &pool, &config, &mut Bar::new(global))?;
-    args.common.draw(|| plot(&dataset.name, &config, &rows))?;
-    if global.json { json_lines(&rows) } else { print(&rows) }
+    let mut config = args.sampling.config(&dataset, &pool, args.pes.clone(), global.seed)?;
+    let timed = args.timing.config(&dataset, &mut config)?;
+    if timed.is_some() && !config.pes.contains(&1) {
+        // One element alone is timed in any case.
+        config.pes.push(1);
+    }
+    let mut rows = study::modes(&dataset.graph, &pool, &config, &mut Bar::new(global))?;
+    let timed = timed.map(|timed| step_seconds::run(&dataset, &config, &rows, &timed, &mut Bar::new(global)));
+    let timed = timed.transpose()?;
+    rows.retain(|row| args.pes.contains(&row.n_pes));
+    args.common.draw(|| {
+        let mut plot = plot(&dataset.name, &config, &rows);
+        plot.series.extend(timed.iter().flat_map(|(_, steps)| step_seconds::series(steps)));
+        plot
+    })?;
+    match &timed {
+        None if global.json => json_lines(&rows),
+        None => print(&rows),
+        Some((_, steps)) if global.json => json_lines(&rows).and_then(|()| json_lines(steps)),
+        Some((machine, steps)) => print(&rows).and_then(|()| step_seconds::print(machine, steps)),
+    }
 }
 
 fn print(rows: &[ModesRow]) -> Result<()> {

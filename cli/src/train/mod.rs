@@ -2,6 +2,7 @@
 
 mod config;
 mod log;
+mod model;
 mod names;
 mod options;
 
@@ -13,7 +14,7 @@ pub(super) use self::log::Log;
 use self::names::{CommName, Resume};
 pub(super) use self::names::{ModelName, SamplerName};
 use self::options::ParallelArgs;
-pub(super) use self::options::TrainArgs;
+pub(super) use self::options::{LearningArgs, ModelArgs, TrainArgs};
 use super::data::Again;
 use super::device::on_device;
 use super::given::{self, Given};

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 
 use cohop::device::{LaborIterations, Method};
 use cohop::nn::ModelKind;
+use cohop::train::EvalMode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Resume {
@@ -52,7 +53,22 @@ pub(crate) enum ModelName {
 }
 
 impl ModelName {
-    /// The layer, for `full` or sampled neighbourhoods.
+    /// Whether it is a model of attention layers.
+    pub(crate) fn attends(self) -> bool {
+        matches!(self, ModelName::Gat | ModelName::Gatv2 | ModelName::Rgat)
+    }
+
+    /// Whether it is a model for graphs with relations.
+    pub(crate) fn relates(self) -> bool {
+        matches!(self, ModelName::Rgcn | ModelName::Rgat)
+    }
+
+    /// How validation predicts if no option says it: sums grow with full neighbourhoods if training has sampled ones.
+    pub(crate) fn eval(self, full: bool) -> EvalMode {
+        if self == ModelName::Gin && !full { EvalMode::Sampled } else { EvalMode::Full }
+    }
+
+    /// The layer, over `full` or sampled neighbourhoods.
     pub(crate) fn kind(self, full: bool) -> ModelKind {
         match self {
             ModelName::Sage => ModelKind::Sage,
@@ -65,11 +81,6 @@ impl ModelName {
             ModelName::Rgcn => ModelKind::Rgcn,
             ModelName::Rgat => ModelKind::Rgat,
         }
-    }
-
-    /// Whether it needs a graph with relations.
-    pub(crate) fn has_relations(self) -> bool {
-        matches!(self, ModelName::Rgcn | ModelName::Rgat)
     }
 
     /// Heads of the hidden layers, if none are given; only attention models look at them.

@@ -43,7 +43,11 @@ pub(crate) struct TrainArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     #[command(flatten)]
+    pub graph: GraphArgs,
+    #[command(flatten)]
     pub optimization: OptimizationArgs,
+    #[command(flatten)]
+    pub learning: LearningArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
     #[command(flatten)]
@@ -52,16 +56,13 @@ pub(crate) struct TrainArgs {
     pub output: OutputArgs,
 }
 
-// What is trained. (No doc comment: clap would take it for the help of the command.)
+// What is trained, also by `cohop study kappa`. (No doc comment: clap would take it for the help of the command.)
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// The layer to stack
     #[arg(long, value_enum, default_value_t = ModelName::Sage)]
     pub model: ModelName,
-    /// Number of layers
-    #[arg(long, default_value_t = 2, value_parser = number::between(1, MAX_LAYERS as u64))]
-    pub layers: usize,
     /// Width of the hidden layers, per head in attention models [default: 64; rgcn, gat, gatv2: 16; rgat: 8; on full
     /// neighbourhoods gcn: 16, gat, gatv2: 8]
     #[arg(long, value_parser = number::between(1, MAX_WIDTH as u64))]
@@ -97,15 +98,24 @@ pub(crate) struct ModelArgs {
     /// attention models, and not with --sampler weighted or walk
     #[arg(long)]
     pub weighted: bool,
-    /// Whether a graph with relations gets an inverse one for each
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
-    pub inverse_relations: bool,
     /// Scale each feature row to sum 1
     #[arg(long)]
     pub row_normalize: bool,
 }
 
-// How it is trained.
+// How many layers, and over which graph.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct GraphArgs {
+    /// Number of layers
+    #[arg(long, default_value_t = 2, value_parser = number::between(1, MAX_LAYERS as u64))]
+    pub layers: usize,
+    /// Whether a graph with relations gets an inverse one for each
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "true|false")]
+    pub inverse_relations: bool,
+}
+
+// How long it is trained, and what chooses its parameters.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Optimisation")]
 pub(crate) struct OptimizationArgs {
@@ -122,6 +132,15 @@ pub(crate) struct OptimizationArgs {
     /// Seed vertices per minibatch [default: 1024; with --sampler full: all]
     #[arg(long, value_name = "N", value_parser = number::at_least_one())]
     pub batch_size: Option<usize>,
+    /// What chooses the best epoch
+    #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
+    pub metric: MetricName,
+}
+
+// How it learns, also in `cohop study kappa`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Optimisation")]
+pub(crate) struct LearningArgs {
     /// The optimiser
     #[arg(long, value_enum, default_value_t = OptimizerName::Adam)]
     pub optimizer: OptimizerName,
@@ -170,9 +189,6 @@ pub(crate) struct OptimizationArgs {
     /// Dropout of attention [default: 0; gat, gatv2 on full neighbourhoods: 0.6]
     #[arg(long, value_name = "P", value_parser = number::share, allow_negative_numbers = true)]
     pub attention_dropout: Option<f64>,
-    /// What chooses the best epoch
-    #[arg(long, value_enum, default_value_t = MetricName::Accuracy)]
-    pub metric: MetricName,
 }
 
 // Where minibatches come from.
@@ -218,7 +234,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_enum)]
     pub eval: Option<EvalName>,
     /// How many batches are prepared at a time, ahead of the one that is computed; 0: in turn. Results do not depend on
-    /// it. In parallel modes and with a cache at most 1
+    /// it. In parallel modes at most 1
     #[arg(
         long,
         default_value_t = 2,
@@ -300,6 +316,64 @@ pub(crate) struct OutputArgs {
     pub other_data: bool,
 }
 
+impl ModelArgs {
+    /// `Ok` if the model's options go with how neighbourhoods are sampled.
+    pub fn check_sampler(&self, named: SamplerName) -> Result<()> {
+        if self.weighted {
+            if self.model.attends() {
+                let model = self.model.to_possible_value();
+                let found =
+                    format!("given with --model {}", model.as_ref().map_or("", |name| name.get_name()));
+                return Err(Error::invalid(
+                    "--weighted",
+                    found,
+                    "a model without attention, which weights edges itself",
+                ));
+            }
+            if named == SamplerName::Weighted {
+                let expected =
+                    "another sampler: this one draws by weight, and layers then count each edge the same";
+                return Err(Error::invalid("--weighted", "given with --sampler weighted", expected));
+            }
+            if named == SamplerName::Walk {
+                let expected = "another sampler: where a walk ends there is no edge that has a weight";
+                return Err(Error::invalid("--weighted", "given with --sampler walk", expected));
+            }
+        }
+        Ok(())
+    }
+
+    /// `Ok` if all options on the command line mean something for the model.
+    pub fn check_used(&self, given: &Given) -> Result<()> {
+        let (attends, relates) = (self.model.attends(), self.model.relates());
+        for (option, is_used, expected) in [
+            ("--heads", attends, "none without --model gat, gatv2 or rgat"),
+            ("--output-heads", attends, "none without --model gat, gatv2 or rgat"),
+            ("--attention-dropout", attends, "none without --model gat, gatv2 or rgat"),
+            ("--bases", relates, "none without --model rgcn or rgat"),
+            ("--blocks", relates, "none without --model rgcn or rgat"),
+        ] {
+            if given.has(&option[2..]) && !is_used {
+                return Err(Error::invalid(option, "given", expected));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LearningArgs {
+    /// `Ok` if the options go together.
+    pub fn check(&self) -> Result<()> {
+        if self.momentum.is_some() && self.optimizer != OptimizerName::Sgd {
+            return Err(Error::invalid("--momentum", "given", "none without --optimizer sgd"));
+        }
+        if self.decay == Some(DecayScope::FirstLayer) && self.optimizer == OptimizerName::Sgd {
+            return Err(Error::invalid("--decay", "first-layer", "all with --optimizer sgd"));
+        }
+        Ok(())
+    }
+}
+
 impl TrainArgs {
     /// `Ok` if the options go together: what can be told before the data is read. With `--resume` the run's settings
     /// are those of the checkpoint.
@@ -310,13 +384,7 @@ impl TrainArgs {
         if sampling.on_device.is_some() && self.parallel.mode == Mode::Cooperative {
             return refuse("--on-device", "given", "none with --mode cooperative");
         }
-        if optimization.momentum.is_some() && optimization.optimizer != OptimizerName::Sgd {
-            return refuse("--momentum", "given", "none without --optimizer sgd");
-        }
-        if optimization.decay == Some(DecayScope::FirstLayer) && optimization.optimizer == OptimizerName::Sgd
-        {
-            return refuse("--decay", "first-layer", "all with --optimizer sgd");
-        }
+        self.learning.check()?;
         if let Some(epochs) =
             optimization.epochs.filter(|&epochs| epochs > 0 && epochs < optimization.eval_every)
         {
@@ -347,32 +415,12 @@ impl TrainArgs {
             let expected = format!("at most {} steps of all walks from a vertex", Method::MAX_STEPS);
             return Err(Error::invalid("--walks", format!("{walks} of {length} steps"), expected));
         }
-        if self.model.weighted {
-            if matches!(self.model.model, ModelName::Gat | ModelName::Gatv2 | ModelName::Rgat) {
-                let model = self.model.model.to_possible_value();
-                let found =
-                    format!("given with --model {}", model.as_ref().map_or("", |name| name.get_name()));
-                return Err(Error::invalid(
-                    "--weighted",
-                    found,
-                    "a model without attention, which weights edges itself",
-                ));
-            }
-            if named == SamplerName::Weighted {
-                let expected =
-                    "another sampler: this one draws by weight, and layers then count each edge the same";
-                return refuse("--weighted", "given with --sampler weighted", expected);
-            }
-            if named == SamplerName::Walk {
-                let expected = "another sampler: where a walk ends there is no edge that has a weight";
-                return refuse("--weighted", "given with --sampler walk", expected);
-            }
-        }
+        self.model.check_sampler(named)?;
         if let Some(fanouts) = &sampling.fanouts
-            && fanouts.0.len() != self.model.layers
+            && fanouts.0.len() != self.graph.layers
             && self.output.resume.is_none()
         {
-            let expected = format!("one number for each of the {} layers", self.model.layers);
+            let expected = format!("one number for each of the {} layers", self.graph.layers);
             return Err(Error::invalid("--fanouts", fanouts, expected));
         }
         if let Some(path) = &self.output.log {
@@ -387,17 +435,10 @@ impl TrainArgs {
             // The checkpoint's settings decide.
             return Ok(());
         }
-        let model = self.model.model;
-        let attends = matches!(model, ModelName::Gat | ModelName::Gatv2 | ModelName::Rgat);
-        let relates = matches!(model, ModelName::Rgcn | ModelName::Rgat);
+        self.model.check_used(given)?;
         let dependent = self.sampling.kappa != Kappa::INDEPENDENT;
         let cooperates = self.parallel.mode == Mode::Cooperative;
         for (option, is_used, expected) in [
-            ("--heads", attends, "none without --model gat, gatv2 or rgat"),
-            ("--output-heads", attends, "none without --model gat, gatv2 or rgat"),
-            ("--attention-dropout", attends, "none without --model gat, gatv2 or rgat"),
-            ("--bases", relates, "none without --model rgcn or rgat"),
-            ("--blocks", relates, "none without --model rgcn or rgat"),
             ("--cache-policy", self.sampling.cache_rows.is_some(), "none without --cache-rows"),
             ("--dependence", dependent, "none without --kappa above 1"),
             ("--first-layer", self.parallel.mode != Mode::Serial, "none with --mode serial"),

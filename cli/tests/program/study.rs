@@ -156,6 +156,50 @@ fn memory_tells_what_holds_it() {
 }
 
 #[test]
+fn modes_with_time_add_a_row_for_each_way_to_share_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    small(folder.path());
+    let run = |more: &str| {
+        let options = "--pes 2 --batch-size 20 --batches 2 --fanouts 3,3 --hidden 8";
+        cohop(folder.path(), &format!("study modes --data small {options} {more}"))
+    };
+    let lines = json_lines(&run("--time --steps 2 --json --plot plot.svg"));
+    // One element alone is timed, but not among the counts that were asked for.
+    assert_eq!(lines[0]["n_pes"], 2);
+    let ways: Vec<_> = lines[1..]
+        .iter()
+        .map(|row| (row["mode"].as_str(), row["first_layer"].as_str(), row["n_pes"].as_u64()))
+        .collect();
+    let way = |mode, layer, pes| (Some(mode), Some(layer), Some(pes));
+    let expected = [
+        way("serial", "whole", 1),
+        way("independent", "whole", 2),
+        way("cooperative", "whole", 2),
+        way("independent", "p3", 2),
+        way("cooperative", "p3", 2),
+    ];
+    assert_eq!(ways, expected);
+    assert!(lines[1..].iter().all(|row| row["measured_seconds"].is_f64()), "{lines:?}");
+    assert!(lines[1..4].iter().all(|row| row["predicted_seconds"].is_f64()), "{lines:?}");
+    let svg = std::fs::read_to_string(folder.path().join("plot.svg")).unwrap();
+    assert!(svg.contains("time, measured") && svg.contains("time, predicted"), "{svg}");
+    let text = String::from_utf8(run("--time --steps 2 --model gat --heads 2 --workers 0").stdout).unwrap();
+    assert!(text.contains("this-machine: gamma") && text.contains("medians of 2 steps"), "{text}");
+    assert!(!text.contains("p3"), "{text}");
+    // With two heads, activations are twice as wide.
+    let bytes = |more: &str| {
+        json_lines(&run(&format!("--json {more}")))[0]["cooperative"]["activation_bytes"]["total"].as_f64()
+    };
+    assert_eq!(bytes("--time --steps 1 --model gat --heads 2"), bytes("").map(|bytes| 2.0 * bytes));
+    fails(&run("--model gin"), 2, "--time");
+    fails(&run("--time --heads 2"), 2, "--heads");
+    fails(&run("--time --feature-width 3"), 2, "--feature-width");
+    fails(&run("--time --model rgcn"), 2, "--model");
+    let widths = "study modes --data small --fanouts 3,3,3 --batch-size 20 --time --hidden 4,8";
+    fails(&cohop(folder.path(), widths), 2, "--hidden");
+}
+
+#[test]
 fn training_with_each_kappa_adds_a_row_per_epoch() {
     let folder = tempfile::tempdir().unwrap();
     small(folder.path());
@@ -170,6 +214,26 @@ fn training_with_each_kappa_adds_a_row_per_epoch() {
     assert!(svg.contains("labor0, κ = 4") && svg.contains("epochs"), "{svg}");
     assert!(String::from_utf8(run("").stdout).unwrap().contains("over 2 random seeds"));
     fails(&run("--hidden 0"), 2, "--hidden");
+    // What is trained is what the options say.
+    let accuracy = |more: &str| {
+        let rows = json_lines(&run(&format!("--json {more}")));
+        rows.iter().filter_map(|row| row["val_acc"]["mean"].as_f64()).collect::<Vec<f64>>()
+    };
+    let [plain, gat, slow] = ["", "--model gat --heads 2 --lr 0.1", "--optimizer sgd --lr 0"].map(accuracy);
+    assert!(plain != gat && plain != slow, "{plain:?} {gat:?} {slow:?}");
+    assert_eq!(slow[0], slow[1], "nothing is learned");
+    fails(&run("--heads 2"), 2, "--heads");
+    fails(&run("--momentum 0.5"), 2, "--momentum");
+    fails(&run("--lr-schedule plateau:2:0.5"), 2, "--lr-schedule");
+    fails(&run("--model rgcn"), 2, "--model");
+    fails(&run("--weighted"), 2, "--weighted");
+    fails(&run("--layers 3"), 2, "--fanouts");
+    let counts = "study kappa --data small --samplers labor0 --kappas 1 --batch-size 16 --cache-rows 20";
+    let counts = |more: &str| cohop(folder.path(), &format!("{counts} {more}"));
+    fails(&counts("--lr 0.1"), 2, "--lr");
+    let [layers, fanouts] =
+        ["--json --layers 2", "--json --fanouts 10,10"].map(|more| json_lines(&counts(more)));
+    assert_eq!(layers, fanouts);
 }
 
 #[test]

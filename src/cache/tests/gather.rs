@@ -37,7 +37,7 @@ fn compare<E: FeatureElement, S: Scalar>(
             directory.access(id).unwrap();
         }
         prop_assert_eq!(counts, directory.counts() - before);
-        prop_assert_eq!(cache.directory().ids(), directory.ids());
+        prop_assert!(cache.directory().ids().eq(directory.ids().iter().copied()));
     }
     prop_assert_eq!(cache.directory().counts(), directory.counts());
     Ok(())
@@ -117,7 +117,7 @@ fn refused_calls_change_nothing() {
         let message = gather(&mut cache, &[0, 2], rows, cols).unwrap_err();
         assert!(message.contains("shape mismatch"), "{message}");
     }
-    assert_eq!(cache.directory().ids(), [3, 1]);
+    assert!(cache.directory().ids().eq([3, 1]));
     assert_eq!(cache.directory().counts(), Counts { hits: 0, misses: 2 });
     assert_eq!(gather(&mut cache, &[3, 1], 2, 3).unwrap(), Counts { hits: 2, misses: 0 });
     cache.reset_counts();

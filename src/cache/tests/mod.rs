@@ -3,6 +3,7 @@
 mod directory;
 mod gather;
 mod naive;
+mod shards;
 mod traces;
 
 use super::*;

@@ -12,7 +12,7 @@ use crate::rng::{Dependence, Kappa};
 use crate::sample::{Batches, Fanouts, Sampler, SamplerConfig};
 use crate::study::{ConvergenceConfig, KappaConfig, KappaRow, Runs, convergence, kappa, recommend};
 use crate::testing::{chi_square_deviation, mean_deviation};
-use crate::train::{TrainConfig, Trainer};
+use crate::train::{LrSchedule, TrainConfig, Trainer};
 
 fn dataset() -> Arc<Dataset> {
     let graph = Sbm { n_vertices: 1500, mean_degree: 40.0, ..SbmData::default().graph };
@@ -223,6 +223,9 @@ fn training_is_that_of_the_trainer_with_mean_and_deviation_by_hand() {
     let refused =
         |config: ConvergenceConfig| convergence(&dataset, &config, &mut ()).unwrap_err().to_string();
     assert!(refused(ConvergenceConfig { seeds: vec![], ..config.clone() }).contains("seeds"));
+    let plateau = LrSchedule::Plateau { patience: 1, factor: 0.5 };
+    let train = TrainConfig { lr_schedule: plateau, ..config.train.clone() };
+    assert!(refused(ConvergenceConfig { train, ..config.clone() }).contains("lr_schedule is plateau"));
     let train = TrainConfig { epochs: 0, ..config.train.clone() };
     assert!(refused(ConvergenceConfig { train, ..config.clone() }).contains("epochs is 0"));
 }

@@ -5,6 +5,7 @@ mod layer_work;
 mod memory;
 mod modes;
 mod p3;
+mod step_seconds;
 mod work;
 
 use crate::device::Method;
