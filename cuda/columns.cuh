@@ -12,6 +12,13 @@ namespace {
 /// Number of threads to aim for: enough to fill any device.
 constexpr uint64_t COLUMN_THREADS = 1 << 18;
 
+/// The same for loops without sums. On the emulator so few that tests reach the second round of their loops.
+#if defined(__CUDACC__)
+constexpr uint64_t SLOT_THREADS = COLUMN_THREADS;
+#else
+constexpr uint64_t SLOT_THREADS = 1 << 10;
+#endif
+
 /// The fewest rows of a part of a sum, so that the second pass stays small, and the most parts.
 constexpr uint64_t MIN_PART = 32;
 constexpr uint64_t MAX_PARTS = 4096;
@@ -27,20 +34,20 @@ __global__ void __launch_bounds__(BLOCK) for_columns_kernel(uint64_t rows, uint6
   for (uint64_t row = slot; row < rows; row += n_slots) at_row(row);
 }
 
+/// N columns a thread; `cols` is a multiple of N.
+template <int N, class Body>
+int32_t launch_columns(uint64_t rows, uint64_t cols, Body body, void* stream) {
+  if (rows == 0 || cols == 0) return 0;
+  const uint64_t packs = cols / N, most = packs < SLOT_THREADS ? SLOT_THREADS / packs : 1;
+  const uint64_t n_slots = rows < most ? rows : most;
+  COHOP_LAUNCH((for_columns_kernel<N, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols, n_slots, body);
+  return cohop_last_error();
+}
+
 /// `is_packed`: rows of all that the body reads and writes can be accessed 16 bytes at a time.
 template <class S, class Body>
 int32_t for_columns(uint64_t rows, uint64_t cols, bool is_packed, Body body, void* stream) {
-  if (rows == 0 || cols == 0) return 0;
-  const uint64_t packs = is_packed ? cols / PACK<S> : cols;
-  const uint64_t most = packs < COLUMN_THREADS ? COLUMN_THREADS / packs : 1, n_slots = rows < most ? rows : most;
-  if (is_packed) {
-    COHOP_LAUNCH((for_columns_kernel<PACK<S>, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols,
-                 n_slots, body);
-  } else {
-    COHOP_LAUNCH((for_columns_kernel<1, Body>), blocks_for(n_slots * packs), BLOCK, 0, stream, rows, cols, n_slots,
-                 body);
-  }
-  return cohop_last_error();
+  return is_packed ? launch_columns<PACK<S>>(rows, cols, body, stream) : launch_columns<1>(rows, cols, body, stream);
 }
 
 /// Parts of the rows that a sum is taken over: a function of the shape alone.

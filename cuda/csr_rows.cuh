@@ -19,6 +19,9 @@ namespace cohop {
 
 constexpr uint32_t NO_ROW = 0xffffffffu;
 constexpr int IN_FLIGHT = 4;
+/// Blocks that fit onto a multiprocessor: half of its threads. The compiler, left alone, saves registers by waiting for
+/// one row before it asks for the next.
+constexpr int ROWS_BLOCKS = 4;
 
 /// Rows of a CSR pattern.
 struct Rows {
@@ -87,26 +90,30 @@ __device__ inline uint64_t row_of(const Rows& rows, uint64_t e) {
 ///
 /// Op has `Entry entry(e)`: what a lane loads of entry e; `Entry broadcast(entry, lane, width)`; `Operand load(entry,
 /// column)`: a pack of the dense operand; `State`; and `add(state, e, entry, operand)`.
+///
+/// Loads are issued whether their entry exists or not: a load that is switched off leaves its registers as they were,
+/// and the compiler would wait for each before the next to keep both cases apart. A lane without an entry has the row's
+/// last one, or if there is none the zeros of `Entry`, and a lane beyond the columns the last pack: such loads meet
+/// lines that others read.
 template <class Op>
 __device__ __forceinline__ void accumulate(const Op& op, const Tiling& tiling, const Group& group, uint64_t begin,
                                            uint32_t count, typename Op::State& state) {
-  const uint64_t column = group.pack * Op::N;
-  const uint32_t longest = warp_max(count), mine = group.pack < tiling.packs ? count : 0;
+  const uint64_t column = (group.pack < tiling.packs ? group.pack : tiling.packs - 1) * Op::N;
+  const uint32_t longest = warp_max(count);
   for (uint32_t base = 0; base < longest; base += tiling.lanes) {
     typename Op::Entry own = {};
-    if (base + group.lane < count) own = op.entry(begin + base + group.lane);
+    if (count > 0) own = op.entry(begin + (base + group.lane < count ? base + group.lane : count - 1));
     const uint32_t steps = longest - base < tiling.lanes ? longest - base : tiling.lanes;
     for (uint32_t k = 0; k < steps; k += IN_FLIGHT) {
       typename Op::Entry entry[IN_FLIGHT];
       typename Op::Operand operand[IN_FLIGHT];
 #pragma unroll
-      for (int u = 0; u < IN_FLIGHT; u++) {
-        entry[u] = op.broadcast(own, k + u, tiling.lanes);
-        if (base + k + u < mine) operand[u] = op.load(entry[u], column);
-      }
+      for (int u = 0; u < IN_FLIGHT; u++) entry[u] = op.broadcast(own, k + u, tiling.lanes);
+#pragma unroll
+      for (int u = 0; u < IN_FLIGHT; u++) operand[u] = op.load(entry[u], column);
 #pragma unroll
       for (int u = 0; u < IN_FLIGHT; u++) {
-        if (base + k + u < mine) op.add(state, static_cast<uint32_t>(begin + base + k + u), entry[u], operand[u]);
+        if (base + k + u < count) op.add(state, static_cast<uint32_t>(begin + base + k + u), entry[u], operand[u]);
       }
     }
   }
@@ -117,7 +124,7 @@ __device__ __forceinline__ void accumulate(const Op& op, const Tiling& tiling, c
 ///
 /// Op has also `finish(row, column, state, is_empty)`: writes a row's result; and `save(slot, column, state)`.
 template <class Op>
-__global__ void __launch_bounds__(BLOCK) csr_rows_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
+__global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_rows_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
   const Group group(tiling);
   const bool is_slot = group.item < hubs.slots;
   const uint64_t slot = group.item;
@@ -157,7 +164,7 @@ __global__ void __launch_bounds__(BLOCK) csr_rows_kernel(Op op, Rows rows, Tilin
 /// A group merges the chunks of one hub, if its slot is the hub's first. `saved(slot, column)` is what `save` stored
 /// there, and `merge(state, later)` adds a later chunk's state.
 template <class Op>
-__global__ void __launch_bounds__(BLOCK) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
+__global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
   const Group group(tiling);
   if (group.item >= hubs.slots || group.pack >= tiling.packs) return;
   const uint32_t row = hubs.first[group.item];
@@ -169,7 +176,7 @@ __global__ void __launch_bounds__(BLOCK) csr_hubs_kernel(Op op, Rows rows, Tilin
     typename Op::State later[IN_FLIGHT];
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
-      if (first + u < end) later[u] = op.saved(first + u, column);
+      later[u] = op.saved(first + u < end ? first + u : end - 1, column);
     }
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {

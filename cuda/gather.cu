@@ -27,8 +27,11 @@ __device__ __forceinline__ void store_widened(S* out, const Pack<E, N>& values) 
 }
 
 /// out[i, :] = table[index[i], :]. A block is blockDim.x packs wide and IN_FLIGHT * blockDim.y rows high.
+///
+/// All loads are issued before anything is done about indices out of range: a row is loaded whether its index is valid
+/// or not (the first instead), and not stored. So n_table must not be 0.
 template <int N, class S, class E>
-__global__ void __launch_bounds__(BLOCK) gather_kernel(uint64_t rows, uint64_t packs, const E* __restrict__ table,
+__global__ void __launch_bounds__(BLOCK) gather_kernel(uint64_t rows, uint64_t packs, const E* table,
                                                        uint64_t n_table, const uint32_t* __restrict__ index,
                                                        S* __restrict__ out, cohop_status* status) {
   const uint64_t cols = packs * N;
@@ -38,16 +41,20 @@ __global__ void __launch_bounds__(BLOCK) gather_kernel(uint64_t rows, uint64_t p
 #pragma unroll
   for (int u = 0; u < IN_FLIGHT; u++) {
     const uint64_t i = first + static_cast<uint64_t>(u) * blockDim.y;
-    from[u] = i < rows ? index[i] : n_table;
-    valid[u] = from[u] < n_table;
+    from[u] = index[i < rows ? i : rows - 1];
+  }
+#pragma unroll
+  for (int u = 0; u < IN_FLIGHT; u++) {
+    const uint64_t i = first + static_cast<uint64_t>(u) * blockDim.y;
+    valid[u] = i < rows && from[u] < n_table;
     if (i < rows && !valid[u] && threadIdx.x == 0) report(status, COHOP_ARRAY_INDEX, i, from[u], n_table);
+    if (!valid[u]) from[u] = 0;
   }
   for (uint64_t pack = threadIdx.x; pack < packs; pack += blockDim.x) {
     Pack<E, N> values[IN_FLIGHT];
 #pragma unroll
-    for (int u = 0; u < IN_FLIGHT; u++) {
-      if (valid[u]) values[u] = load<N>(table + from[u] * cols + pack * N);
-    }
+    for (int u = 0; u < IN_FLIGHT; u++) values[u] = load<N>(table + from[u] * cols + pack * N);
+    finish_loads();
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
       const uint64_t i = first + static_cast<uint64_t>(u) * blockDim.y;
@@ -254,7 +261,8 @@ int32_t cohop_gather(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uin
                      uint64_t n_table, const uint32_t* index, void* out, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
     if (rows == 0) return 0;
-    if (cols == 0) {
+    // Of an empty table every index is out of range.
+    if (cols == 0 || n_table == 0) {
       check_index(rows, index, n_table, status, stream);
       return cohop_last_error();
     }

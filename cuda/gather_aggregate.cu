@@ -2,7 +2,7 @@
 //
 // Bound by memory: reads one row of the table per entry and per row of the pattern, and writes the latter, with the sum
 // added to it or after it. Sums are those of spmm.cu to the bit, by the same code. An index out of range is reported,
-// as by a gather, and its row taken as zeros.
+// as by a gather, and another row taken for its.
 #include "indexed.cuh"
 #include "product.cuh"
 
@@ -72,7 +72,8 @@ int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t
   COHOP_LAUNCHER(
     if (n_cols == 0) return 0;
     check_index(n_cols, index, n_table, status, stream);
-    if (n_rows == 0 || cols == 0) return cohop_last_error();
+    // Of an empty table every index is out of range.
+    if (n_rows == 0 || cols == 0 || n_table == 0) return cohop_last_error();
     return with_scalar(scalar, [&](auto zero) {
       return with_element(element, [&](auto narrow) {
         using S = decltype(zero);

@@ -27,7 +27,7 @@ struct DenseRows {
   }
 };
 
-/// Rows of a table by index; those out of range are zeros.
+/// Rows of a table by index, of which there is at least one; it stands for those that are out of range.
 template <class E_>
 struct TableRows {
   using E = E_;
@@ -35,14 +35,13 @@ struct TableRows {
   uint64_t n_table;
   const uint32_t* index;  // [n_cols]
 
-  __device__ uint32_t place(uint32_t column) const { return index[column]; }
+  __device__ uint32_t place(uint32_t column) const {
+    const uint32_t place = index[column];
+    return place < n_table ? place : 0;
+  }
   template <int N>
   __device__ Pack<E, N> load(uint32_t place, uint64_t cols, uint64_t column) const {
-    if (place < n_table) return cohop::load<N>(table + place * cols + column);
-    Pack<E, N> zeros;
-#pragma unroll
-    for (int k = 0; k < N; k++) zeros.value[k] = E(0.0f);
-    return zeros;
+    return cohop::load<N>(table + place * cols + column);
   }
 };
 

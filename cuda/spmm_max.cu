@@ -97,7 +97,7 @@ struct MaximumBackward : SumRows<S, N> {
   __device__ void add(State& state, uint32_t, const Entry& entry, const Operand& operand) const {
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      if (operand.argmax.value[k] == entry.position) state.value[k] += operand.dout.value[k];
+      state.value[k] += operand.argmax.value[k] == entry.position ? operand.dout.value[k] : S(0);
     }
   }
   __device__ void finish(uint64_t row, uint64_t column, const State& state, bool is_empty) const {

@@ -11,7 +11,7 @@ use crate::rng::philox4x32;
 test_devices! {
     scale_and_multiply divide divide_by_zero map map_outside_of_the_domain
     add_bias_activate activate_backward nan_passes_activations sum_rows dot scale_rows copy_columns
-    dropout dropout_does_not_depend_on_the_place dropout_rate wrong_lengths_are_errors
+    dropout dropout_does_not_depend_on_the_place dropout_rate fill wrong_lengths_are_errors
 }
 
 /// Lengths of vectors: every tail, and enough for several tasks.
@@ -289,6 +289,21 @@ fn dropout_rate<D: Elementwise>(device: &D) {
     let n = (rows * cols) as f64;
     // Five standard deviations.
     assert_abs_diff_eq!(dropped, n * p, epsilon = 5.0 * (n * p * (1.0 - p)).sqrt());
+}
+
+/// Every length, aligned or not: the guards show what is written beyond.
+fn fill<D: Elementwise>(device: &D) {
+    for len in (0..=70).chain([5000]) {
+        let mut words = Guarded::new(device, &vec![7u32; len]);
+        device.fill(0xdead_beef, words.view_mut()).unwrap();
+        assert_eq!(words.read(), vec![0xdead_beef; len]);
+        let mut halves = Guarded::new(device, &vec![7u16; len]);
+        device.fill(0xbeef, halves.view_mut()).unwrap();
+        assert_eq!(halves.read(), vec![0xbeef; len]);
+        let mut long = Guarded::new(device, &vec![7u64; len]);
+        device.fill(u64::MAX - 1, long.view_mut()).unwrap();
+        assert_eq!(long.read(), vec![u64::MAX - 1; len]);
+    }
 }
 
 fn wrong_lengths_are_errors<D: Elementwise>(device: &D) {

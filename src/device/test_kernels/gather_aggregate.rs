@@ -117,11 +117,22 @@ fn gather_aggregate_of_hubs<D: Device>(device: &D) {
 
 /// Two destinations, the second without edges, and two more sources; rows of two columns of a table of five.
 fn small<D: Device>(device: &D, index: [u32; 4], own: Option<&[f64]>, cols: usize) -> Result<Vec<f64>> {
+    small_of(device, 5, index, own, cols)
+}
+
+/// The same of a table of `n_table` rows.
+fn small_of<D: Device>(
+    device: &D,
+    n_table: usize,
+    index: [u32; 4],
+    own: Option<&[f64]>,
+    cols: usize,
+) -> Result<Vec<f64>> {
     let values = |values: &[f64]| values.iter().map(|&v| D::Scalar::from_f64(v)).collect::<Vec<_>>();
-    let table = device.upload(&(0..10).map(|v| v as f32).collect::<Vec<_>>())?;
+    let table = device.upload(&(0..2 * n_table).map(|v| v as f32).collect::<Vec<_>>())?;
     let (index, own) = (device.upload(&index)?, own.map(|own| device.upload(&values(own))).transpose()?);
     let (indptr, indices) = (device.upload(&[0u32, 2, 2])?, device.upload(&[2u32, 1])?);
-    let rows = IndexedRows { table: D::view(&table), n_table: 5, index: D::view(&index) };
+    let rows = IndexedRows { table: D::view(&table), n_table, index: D::view(&index) };
     let (indptr, indices) = (D::view(&indptr), D::view(&indices));
     let csr = Csr { n_rows: 2, n_cols: 4, indptr, indices, edge: None };
     let mut out = device.upload(&vec![D::Scalar::from_f64(-1.0); 2 * cols])?;
@@ -143,6 +154,8 @@ fn gather_aggregate_out_of_range<D: Device>(device: &D) {
             assert_eq!((found, of), (position as u64, i64::from(value)));
         }
     }
+    let error = small_of(device, 0, [0; 4], None, 4).unwrap_err();
+    assert!(matches!(error, Error::IndexOutOfRange { value: 0, limit: 0, .. }), "{error}");
 }
 
 fn gather_aggregate_wrong_shapes<D: Device>(device: &D) {

@@ -95,6 +95,12 @@ fn gather_out_of_range<D: Gather>(device: &D) {
     let index = Guarded::new(device, &[3]);
     let gathered = device.gather(empty.view(), 3, index.view(), out.matrix_mut(1, 0));
     assert!(gathered.and_then(|()| device.synchronize()).is_err());
+    // And those of a table without rows.
+    let mut out = Guarded::poisoned(device, 2);
+    let gathered = device.gather(empty.view(), 0, Guarded::new(device, &[0]).view(), out.matrix_mut(1, 2));
+    let error = gathered.and_then(|()| device.synchronize()).unwrap_err();
+    assert!(matches!(error, Error::IndexOutOfRange { position: 0, value: 0, limit: 0, .. }), "{error}");
+    out.read();
     // Lengths that do not fit.
     let mut out = Guarded::poisoned(device, 4);
     let index = Guarded::new(device, &[0, 1, 2]);

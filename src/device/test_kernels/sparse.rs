@@ -19,7 +19,7 @@ test_devices! {
 }
 
 /// A pattern on a device.
-struct Sparse<D: Storage> {
+pub(super) struct Sparse<D: Storage> {
     n_rows: usize,
     n_cols: usize,
     indptr: Guarded<D, u32>,
@@ -28,7 +28,7 @@ struct Sparse<D: Storage> {
 }
 
 impl<D: Storage> Sparse<D> {
-    fn new(device: &D, a: &Pattern, edge: Option<&[u32]>) -> Self {
+    pub(super) fn new(device: &D, a: &Pattern, edge: Option<&[u32]>) -> Self {
         Sparse {
             n_rows: a.n_rows,
             n_cols: a.n_cols,
@@ -38,7 +38,7 @@ impl<D: Storage> Sparse<D> {
         }
     }
 
-    fn csr(&self) -> Csr<'_, D> {
+    pub(super) fn csr(&self) -> Csr<'_, D> {
         Csr {
             n_rows: self.n_rows,
             n_cols: self.n_cols,
@@ -178,7 +178,12 @@ fn spmm_heads<D: Spmm>(device: &D) {
 }
 
 /// Runs the kernel.
-fn max_of<D: Spmm>(device: &D, a: &Pattern, x: &[D::Scalar], dim: usize) -> (Vec<D::Scalar>, Vec<u32>) {
+pub(super) fn max_of<D: Spmm>(
+    device: &D,
+    a: &Pattern,
+    x: &[D::Scalar],
+    dim: usize,
+) -> (Vec<D::Scalar>, Vec<u32>) {
     let (sparse, x) = (Sparse::new(device, a, None), Guarded::new(device, x));
     let mut out = Guarded::poisoned(device, a.n_rows * dim);
     let mut argmax = Guarded::poisoned(device, a.n_rows * dim);
