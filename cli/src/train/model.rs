@@ -48,13 +48,6 @@ impl ModelArgs {
             _ => 64,
         });
         let needs_embedding = relational && matches!(dataset.features, Features::Sparse(_));
-        let heads = if citation_gat {
-            8
-        } else if kind == ModelKind::Rgat {
-            2
-        } else {
-            4
-        };
         ModelConfig {
             kind,
             n_features: 0,
@@ -71,7 +64,7 @@ impl ModelArgs {
                 (None, None) => Decomposition::Full,
             },
             root_shares_bases: !self.own_root,
-            heads: self.heads.unwrap_or(heads),
+            heads: self.heads.unwrap_or(self.model.default_heads(full)),
             output_heads: self.output_heads,
             attention_dropout: learning.attention_dropout.unwrap_or(if citation_gat { 0.6 } else { 0.0 }),
             self_loops: !self.no_self_loops,
