@@ -95,6 +95,11 @@ impl ShardedDirectory {
             return self.counts() - before;
         }
         let ShardedDirectory { shards, spread, sorted, .. } = self;
+        if rayon::current_num_threads() == 1 {
+            // Each shard's ids come in the same order as if they were sorted.
+            slots.extend(ids.iter().map(|&id| shards[spread.shard(id)].access(spread.local(id))));
+            return self.counts() - before;
+        }
         sorted.sort(ids, *spread, shards.len());
         let work = shards.par_iter_mut().zip(sorted.by_shard()).with_max_len(1);
         work.for_each(|(shard, segments)| {

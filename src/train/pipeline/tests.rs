@@ -137,12 +137,15 @@ fn a_pool_of_one_thread_prepares_and_consumes() {
     assert_eq!(first.unwrap().unwrap(), 0);
 }
 
+/// The items whose rests were made.
+type Noted = Arc<Mutex<Vec<usize>>>;
+
 /// Pipelines on separate threads and on the pool, whose rests note their items.
 fn ended(
     workers: usize,
     n_items: usize,
     rest: impl Fn(usize) -> Result<usize> + Send + Sync + Clone + 'static,
-) -> [(Pipeline<usize>, Arc<Mutex<Vec<usize>>>); 2] {
+) -> [(Pipeline<usize>, Noted); 2] {
     [false, true].map(|on_pool| {
         let ended = Arc::new(Mutex::new(Vec::new()));
         let (kept, rest) = (ended.clone(), rest.clone());
