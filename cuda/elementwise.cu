@@ -1,5 +1,6 @@
-// Maps over elements, rows and columns: each element is read and written once, 16 bytes at a time where rows are aligned
-// to them; bound by memory. What depends on the column, or the row, is a loop of columns.cuh: no division an element.
+// Maps over elements, rows and columns: each element is read and written once, 16 bytes at a time where rows are
+// aligned to them; bound by memory. What depends on the column, or the row, is a loop of columns.cuh: no division an
+// element.
 #include "columns.cuh"
 #include "rng.cuh"
 

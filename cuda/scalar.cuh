@@ -24,8 +24,8 @@ __device__ __forceinline__ void store(T* out, const Pack<T, N>& values) {
   *reinterpret_cast<Pack<T, N>*>(out) = values;
 }
 
-/// Keeps the compiler from moving loads that stand before this behind it, to where their values are used: for loads whose
-/// memory the kernel may write as far as the compiler knows (not __restrict__).
+/// Keeps the compiler from moving loads that stand before this behind it, to where their values are used: for loads
+/// whose memory the kernel may write as far as the compiler knows (not __restrict__).
 __device__ __forceinline__ void finish_loads() { asm volatile("" ::: "memory"); }
 
 /// Whether rows of `cols` elements that start at these addresses can be read 16 bytes at a time.

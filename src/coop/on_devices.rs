@@ -1,5 +1,6 @@
-//! Exchange between devices of one process: each copies what it needs from the others' memory. Nothing passes through the
-//! host, and no thread waits for a device: threads meet only to tell each other where memory is, and what follows what.
+//! Exchange between devices of one process: each copies what it needs from the others' memory. Nothing passes through
+//! the host, and no thread waits for a device: threads meet only to tell each other where memory is, and what follows
+//! what.
 
 use std::ops::Range;
 

@@ -53,8 +53,8 @@ pub trait Loss: Storage {
     /// `out[0] +=` the number of rows whose prediction is `labels[i]`: the column of the row's largest value, the first
     /// among equals; NaN is never the largest, and column 0 is the prediction of a row without any.
     ///
-    /// `scores: [n, n_class]`, `labels: [n]`, `out: [1]`. Rows of [`IGNORED`] labels, or of labels that are no class, do
-    /// not count.
+    /// `scores: [n, n_class]`, `labels: [n]`, `out: [1]`. Rows of [`IGNORED`] labels, or of labels that are no class,
+    /// do not count.
     ///
     /// Errors: an array does not have its length, or the device fails.
     fn count_right(

@@ -246,9 +246,9 @@ pub trait Sample: Storage {
         layer: u32,
     ) -> Result<SampledBlock<Self>>;
 
-    /// The factors of GCN's symmetric normalisation with self-loops for a block of `graph` with these `src: [n_src]` and
-    /// `indptr: [n_dst + 1]`. Where `D` is a vertex's in-degree in the graph, or with `weighted` the sum of the weights
-    /// of its in-edges, `d` its in-degree, and `k` the number of edges of a row:
+    /// The factors of GCN's symmetric normalisation with self-loops for a block of `graph` with these `src: [n_src]`
+    /// and `indptr: [n_dst + 1]`. Where `D` is a vertex's in-degree in the graph, or with `weighted` the sum of the
+    /// weights of its in-edges, `d` its in-degree, and `k` the number of edges of a row:
     ///
     /// `row[t] = d / (k √(D + 1))`, or 0 without edges, `column[s] = 1 / √(D + 1)`, `own[t] = 1 / (D + 1)`. With
     /// `has_estimates`, edges have weights that estimate sums already, and `k` is 1.

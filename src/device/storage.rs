@@ -225,8 +225,9 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// A point in the work given to the device.
     type Event: Debug + Send + Sync;
 
-    /// Lets other devices of the same process copy from `x`, by [`copy_offered`](Storage::copy_offered), as it is when the
-    /// work given to this queue so far is done. `None` if devices of this kind cannot; the host's memory is simply read.
+    /// Lets other devices of the same process copy from `x`, by [`copy_offered`](Storage::copy_offered), as it is when
+    /// the work given to this queue so far is done. `None` if devices of this kind cannot; the host's memory is simply
+    /// read.
     ///
     /// Who makes an offer must keep `x` unchanged until those that copy from it are done: to be waited for by offers of
     /// theirs, made after it, of nothing.
@@ -236,8 +237,8 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
         Ok(None)
     }
 
-    /// `out[i] = x[start + i]`, where `x` is what another device, or this one, has offered by this number; after the work
-    /// that made it. Nobody on the host waits. An `out` without elements only orders the two queues.
+    /// `out[i] = x[start + i]`, where `x` is what another device, or this one, has offered by this number; after the
+    /// work that made it. Nobody on the host waits. An `out` without elements only orders the two queues.
     ///
     /// Errors: there is no such offer, it has fewer elements, or the device fails.
     fn copy_offered<T: Element>(&self, offer: u64, _start: usize, _out: Self::ViewMut<'_, T>) -> Result<()> {

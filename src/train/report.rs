@@ -82,9 +82,9 @@ pub struct Outcome {
 pub trait Observer<D: Device, M = Stack<D>> {
     /// An epoch of `n_batches` begins.
     fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
-    /// Batch `index` of the epoch is done; `report` holds the sums so far, of this processing element. Loss and accuracy
-    /// may be those of some batches ago: on a device, and where processing elements add them up, they are read every 16
-    /// batches and at the end.
+    /// Batch `index` of the epoch is done; `report` holds the sums so far, of this processing element. Loss and
+    /// accuracy may be those of some batches ago: on a device, and where processing elements add them up, they are
+    /// read every 16 batches and at the end.
     fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}
     /// An epoch is done.
     ///

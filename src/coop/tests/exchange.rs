@@ -46,8 +46,8 @@ fn value(owner: usize, row: u32, column: usize) -> f64 {
     (owner * 100 + row as usize * 10 + column) as f64
 }
 
-/// What a PE has after rows were fetched, their gradients sent back, and numbers added up: needed rows, gradients of the
-/// owned ones, sums.
+/// What a PE has after rows were fetched, their gradients sent back, and numbers added up: needed rows, gradients of
+/// the owned ones, sums.
 fn fetched<D: Device<Scalar = f64>>(
     device: &D,
     communicator: Communicator,
@@ -73,8 +73,8 @@ fn fetched<D: Device<Scalar = f64>>(
     Ok([needed.to_vec(device)?, gradients.of(x).unwrap().to_vec(device)?, sum.to_vec(device)?])
 }
 
-/// On devices that copy from each other, some of them the same one, for several orders of their streams: the bits of the
-/// host's.
+/// On devices that copy from each other, some of them the same one, for several orders of their streams: the bits of
+/// the host's.
 #[cfg(feature = "emulate")]
 #[test]
 fn devices_exchange_what_hosts_do() {

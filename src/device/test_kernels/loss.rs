@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 
 test_devices! {
     log_softmax_nll log_softmax_nll_of_many_classes log_softmax_nll_of_extreme_logits labels_out_of_range
-    right_predictions_are_counted right_predictions_among_equals_and_nan element_losses element_losses_of_extreme_values element_losses_of_wrong_lengths_are_errors
+    right_predictions_are_counted right_predictions_among_equals_and_nan
+    element_losses element_losses_of_extreme_values element_losses_of_wrong_lengths_are_errors
 }
 
 /// Loss and its gradient in f64: lse, loss, gradient.

@@ -2,9 +2,9 @@
 //! whose works run later (see `timeline`).
 //!
 //! What a device would let pass in silence shows here: memory that goes back to the pool is overwritten when the stream
-//! is done with it, or freed, where the address sanitizer watches; a copy from page-locked memory reads it when the copy
-//! runs, and one of other memory when it is called, as CUDA's does; page-locked memory that is unlocked before a copy
-//! from it has run is an error, which every later call returns.
+//! is done with it, or freed, where the address sanitizer watches; a copy from page-locked memory reads it when the
+//! copy runs, and one of other memory when it is called, as CUDA's does; page-locked memory that is unlocked before a
+//! copy from it has run is an error, which every later call returns.
 
 mod host_memory;
 #[cfg(test)]
@@ -104,8 +104,8 @@ impl Driver {
     /// The alignment of every block, as the CUDA driver promises it.
     pub(super) const ALIGNMENT: usize = 256;
 
-    /// Whether free blocks are kept for reuse, as on a device. Where the address sanitizer or the race detector watches,
-    /// they are freed, so that a use after that is seen.
+    /// Whether free blocks are kept for reuse, as on a device. Where the address sanitizer or the race detector
+    /// watches, they are freed, so that a use after that is seen.
     pub(super) const POOLED: bool = matches!(env!("COHOP_EMULATE_MODE").as_bytes(), b"plain");
 
     pub(super) fn open(ordinal: usize) -> Result<Self> {

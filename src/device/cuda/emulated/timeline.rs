@@ -1,8 +1,8 @@
 //! Time on emulated devices: streams are queues of works that run later, in an order that a seed picks.
 //!
 //! Nothing runs by itself. A work runs when the host waits for something, on the thread that waits, or, by chance, when
-//! the host queues another one. What may run is what a device may run: of each stream the first work that has not, if it
-//! does not wait for an event. The seed of the thread that queues or waits chooses what does:
+//! the host queues another one. What may run is what a device may run: of each stream the first work that has not, if
+//! it does not wait for an event. The seed of the thread that queues or waits chooses what does:
 //!
 //! * 0: every work runs as soon as it is queued, if it can;
 //! * odd: only what somebody waits for runs, and what that waits for: everything else is as late as it can be;
