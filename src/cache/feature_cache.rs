@@ -78,8 +78,9 @@ impl<E: FeatureElement> FeatureCache<E> {
     ///
     /// `out: [ids.len(), dim]`; ids may repeat, and may be more than the cache has slots. Cached rows are copied from
     /// the cache; the others are read from the table once each, in ascending order of id, and stored if they are still
-    /// in the cache at the end. Returns the counts of this call: the same as if the ids were accessed one by one.
-    /// Looks ids up, and copies, on rayon's current thread pool; nothing depends on its number of threads. O(ids.len() * (dim + log ids.len())).
+    /// in the cache at the end. Returns the counts of this call: the same as if the ids were accessed one by
+    /// one. Looks ids up, and copies, on rayon's current thread pool; nothing depends on its number of threads.
+    /// O(ids.len() * (dim + log ids.len())).
     ///
     /// Errors: an id is not a row of the table, `out` has the wrong shape, or there are more than 2^32 - 1 ids; nothing
     /// has changed then.

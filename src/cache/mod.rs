@@ -2,8 +2,9 @@
 //!
 //! A [`Directory`] decides by a [`Policy`] which vertices' rows are kept, and counts hits and misses exactly. It holds
 //! no data, so a study that only counts can use it alone. A [`FeatureCache`] has rows, in their stored type, and a
-//! directory in shards ([`ShardedDirectory`]), which threads ask at the same time; an [`AnyFeatureCache`] is one over [`Features`](crate::data::Features) of any dense type. Cooperative
-//! minibatching (Balın et al., TMLR 2025) counts capacity in rows and replaces the least recently used.
+//! directory in shards ([`ShardedDirectory`]), which threads ask at the same time; an [`AnyFeatureCache`] is one over
+//! [`Features`](crate::data::Features) of any dense type. Cooperative minibatching (Balın et al., TMLR 2025) counts
+//! capacity in rows and replaces the least recently used.
 //!
 //! ```
 //! use cohop::cache::{Access, Counts, Directory, Policy};

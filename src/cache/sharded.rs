@@ -12,10 +12,10 @@ use crate::error::{Error, Result, try_capacity, try_filled};
 
 /// Which rows a [`FeatureCache`](super::FeatureCache) holds: a [`Directory`] for each shard of the ids.
 ///
-/// The shard of an id is given by a hash of it, and each shard has an equal part of the slots and a replacement order of
-/// its own. So threads look up a batch's ids in several shards at the same time, and find what a single thread would:
-/// shards depend on the capacity alone. There are as many as powers of two allow, at most 16, each of at least 1024
-/// slots: a small cache has one, and then is its [`Directory`].
+/// A hash of the id gives its shard, and each shard has an equal part of the slots and a replacement order of its own.
+/// So threads look up a batch's ids in several shards at the same time, and find what a single thread would: shards
+/// depend on the capacity alone. Their number is a power of two, at most 16, so that each has at least 1024 slots; a
+/// small cache has one, and does what its [`Directory`] does.
 pub struct ShardedDirectory {
     shards: Vec<Shard>,
     spread: Spread,
@@ -84,9 +84,9 @@ impl ShardedDirectory {
         })
     }
 
-    /// Accesses all of `ids`, which are in range: each shard's one after the other, shards at the same time. Returns the
-    /// counts of this call. `slots: [ids.len()]`, = the slot that holds the id's row by now, or [`NONE`] if the row has
-    /// to be read.
+    /// Accesses all of `ids`, which are in range: each shard's one after the other, shards at the same time. Returns
+    /// the counts of this call. `slots: [ids.len()]`, = the slot that holds the id's row by now, or [`NONE`] if the row
+    /// has to be read.
     pub(super) fn access_all(&mut self, ids: &[u32], slots: &mut Vec<u32>) -> Counts {
         let before = self.counts();
         slots.clear();
@@ -262,8 +262,8 @@ impl Spread {
         local << self.bits | ((shard ^ hash(local) as u32) & self.mask())
     }
 
-    /// The part of `shard` in `n` ids or slots, where ids are below `n_ids`: as many as in all other shards, or one more.
-    /// Of `n = n_ids` these are the ids that are in it.
+    /// The part of `shard` in `n` ids or slots, where ids are below `n_ids`: as many as in all other shards, or one
+    /// more. Of `n = n_ids` these are the ids that are in it.
     fn part(self, n_ids: usize, n: usize, shard: u32) -> usize {
         let last = (n_ids >> self.bits) as u32;
         // Its place among the last ids, which are not as many as there are shards.

@@ -8,8 +8,8 @@
 //! * [`step_seconds()`]: measured time of a training step in both modes, beside what that model predicts;
 //! * [`inference()`]: accuracy and time of sampled inference by fanout and degree (SALIENT, MLSys 2022).
 //!
-//! All but [`convergence()`], [`step_seconds()`] and [`inference()`] only sample and count: counts are exact, the same on
-//! every machine.
+//! All but [`convergence()`], [`step_seconds()`] and [`inference()`] only sample and count: counts are exact, the same
+//! on every machine.
 //!
 //! ```
 //! use cohop::graph::Rmat;

@@ -31,8 +31,8 @@ pub(super) fn prepared_ahead<D: Storage, T: Send + 'static>(
     }
 }
 
-/// [`prepared_ahead`], where only the beginning of an item may be made in any order, and at the same time as others: the
-/// rests are made in the order of the items, one after the other.
+/// [`prepared_ahead`], where only the beginning of an item may be made in any order, and at the same time as others:
+/// the rests are made in the order of the items, one after the other.
 pub(super) fn ended_in_order<D: Storage, T: Send + 'static>(
     workers: usize,
     n_items: usize,

@@ -56,9 +56,9 @@ pub(super) struct KappaArgs {
     /// Number of counted passes over the training vertices, rounded up to whole windows of kappa batches
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     passes: u64,
-    /// Also train for this many epochs with each sampler and kappa, and show validation accuracy and macro F1 after each
-    /// epoch, mean and standard deviation over --seeds; --plot then draws the accuracy. What is trained, and how, say
-    /// the options of `cohop train` below, on the graph as it is (without inverse relations)
+    /// Also train for this many epochs with each sampler and kappa, and show validation accuracy and macro F1 after
+    /// each epoch, mean and standard deviation over --seeds; --plot then draws the accuracy. What is trained, and how,
+    /// say the options of `cohop train` below, on the graph as it is (without inverse relations)
     #[arg(
         long,
         default_value_t = 0,
