@@ -1,5 +1,7 @@
 //! `--data` and related options.
 
+use std::path::Path;
+
 use clap::Args;
 use cohop::data::{self, Dataset, FeatureDtype, Features, LoadOptions};
 use cohop::train::{CheckpointInfo, Fingerprint};
@@ -42,6 +44,21 @@ pub(crate) struct DataAgainArgs {
 }
 
 impl DataAgainArgs {
+    /// `Ok` unless `path`, which an option asks to write, is a file of the data set that [`load`](DataAgainArgs::load)
+    /// reads.
+    pub fn check_not_of_data(&self, option: &'static str, path: &Path, info: &CheckpointInfo) -> Result<()> {
+        let name = self.name.as_ref().or(info.notes.get(given::DATA));
+        let (Some(Ok(data)), Ok(written)) = (name.map(std::fs::canonicalize), std::fs::canonicalize(path))
+        else {
+            return Ok(());
+        };
+        if written == data || written.parent() == Some(&data) {
+            let expected = "another file: this one is the data set's, and would be replaced";
+            return Err(Error::invalid(option, path.display(), expected));
+        }
+        Ok(())
+    }
+
     /// [`DataArgs::load_again`] to predict.
     pub fn load(&self, given: &Given, info: &CheckpointInfo) -> Result<Dataset> {
         let Some(name) = self.name.as_ref().or(info.notes.get(given::DATA)) else {

@@ -120,6 +120,7 @@ fn run_on<D: Device<Scalar = f32>>(
 ) -> Result<ExitCode> {
     let signals = Signals::end_at_once()?;
     let info = read_info(&args.checkpoint)?;
+    args.data.check_not_of_data("--out", &args.out, &info)?;
     let asked = match &args.vertices {
         Some(path) => {
             let array = NpyArray::open(path, "vertices")?;

@@ -244,8 +244,9 @@ impl<'a> Reader<'a> {
             return header;
         }
         if !self.text.map_ids {
-            let is_id = |field: Option<&str>| field.is_some_and(|f| f.parse::<i64>().is_ok());
-            return !is_id(row.source) && !is_id(row.destination);
+            // A number that is no id is an error of its line, not a name.
+            let is_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_ok());
+            return !is_number(row.source) && !is_number(row.destination);
         }
         // Ids may be any text: a header is told by what must be numbers, or by names that ends often have.
         let no_number = |field: Option<&str>| field.is_some_and(|f| f.parse::<f64>().is_err());

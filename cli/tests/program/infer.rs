@@ -50,6 +50,22 @@ fn features_that_are_missing_are_named_with_what_to_do() {
     json_lines(&run("infer --checkpoint bare_run --out p.npy --json"));
 }
 
+/// Predictions replace no file that they are made from.
+#[test]
+fn no_file_of_the_data_set_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(&folder.path().join("ring"), 30, 2);
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    json_lines(&run("train --data ring --epochs 1 --hidden 4 --checkpoint run --json"));
+    let labels = folder.path().join("ring/labels.npy");
+    let before = std::fs::read(&labels).unwrap();
+    for out in ["ring/labels.npy", "./run/../ring/labels.npy", "ring/indptr.npy"] {
+        fails(&run(&format!("infer --checkpoint run --out {out}")), 2, "this one is the data set's");
+    }
+    assert_eq!(std::fs::read(&labels).unwrap(), before);
+    json_lines(&run("infer --checkpoint run --out ring/predictions.npy --json"));
+}
+
 #[test]
 fn samples_are_those_of_training_or_of_the_seed_that_is_given() {
     let folder = tempfile::tempdir().unwrap();

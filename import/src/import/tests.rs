@@ -239,6 +239,9 @@ fn a_header_that_contradicts_the_columns_is_refused() {
     // Types by name are read before edges.
     let error = run(["u,weight,v\n0,a,1\n", "1,b,2\n"], "source,type,destination", false, None).unwrap_err();
     assert!(error.to_string().contains("a.csv: line 1: names columns \"u\", \"weight\", \"v\""), "{error}");
+    // Numbers are no names, and an edge is not lost for want of an id.
+    let error = run(["1.0,2.0\n3,4\n", "1,2\n"], both, false, None).unwrap_err();
+    assert!(error.to_string().contains("line 1") && error.to_string().contains("1.0"), "{error}");
     // Words that are the ids of an edge.
     assert_eq!(run(["to,from\nfrom,a\n", ""], both, true, Some(false)).unwrap(), expected);
 }
