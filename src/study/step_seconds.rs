@@ -11,8 +11,7 @@
 //! Parts are those of the trainer's reports. They do not add up to the step: a batch is sampled and gathered while
 //! another is computed, and exchange is a part of both.
 //!
-//! The first layer `p3` ([`FirstLayer::P3`]) is timed too, in both modes, if the model and the data allow it. For it
-//! there is no prediction.
+//! The first layer `p3` ([`FirstLayer::P3`]) is timed too, in both modes, if the model and the data allow it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,14 +19,14 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::seeds::check_batch_size;
-use super::{CostConfig, Listener, ModesConfig, ModesRow, predict, seed_pool};
+use super::{CostConfig, Listener, ModesConfig, ModesRow, predict_model, seed_pool, sizes};
 use crate::cache::Policy;
 use crate::comm::{Communicator, threads};
 use crate::coop::{FirstLayer, Mode};
 use crate::data::Dataset;
 use crate::device::Cpu;
 use crate::error::{Error, Result};
-use crate::nn::Model;
+use crate::nn::{Model, ModelConfig, ModelKind};
 use crate::sample::{Batches, SamplerConfig};
 use crate::train::{CacheConfig, EpochReport, Observer, ParallelConfig, TrainConfig, Trainer};
 
@@ -84,9 +83,8 @@ pub struct StepRow {
     /// alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_speedup: Option<f64>,
-    /// Seconds that the model predicts; `None` for the first layer p3, of which it knows nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub predicted_seconds: Option<f64>,
+    /// Seconds that [`predict_model`] predicts.
+    pub predicted_seconds: f64,
     /// The same ratio of predicted seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predicted_speedup: Option<f64>,
@@ -105,7 +103,7 @@ pub struct StepRow {
 /// are what they were counted with, and what the machine's prediction is made of.
 ///
 /// Errors: `steps` is 0, there is no row of one PE, the features are not dense, the batch size is 0 or above the number
-/// of training vertices, and those of [`predict`] and of training.
+/// of training vertices, and those of [`sizes`], of [`predict_model`] and of training.
 pub fn step_seconds(
     dataset: &Arc<Dataset>,
     modes: &ModesConfig,
@@ -129,15 +127,23 @@ pub fn step_seconds(
     let first_layers = if takes_p3 { &[FirstLayer::Whole, FirstLayer::P3][..] } else { &[FirstLayer::Whole] };
     let several = || counts.iter().filter(|row| row.n_pes > 1);
     let total = 1 + 2 * first_layers.len() * several().count();
+    let model = bench.model();
+    let sizes = sizes(&dataset.graph, &seed_pool(dataset)?, modes, model.n_relations > 0, listener)?;
+    let predictions = |n_pes: usize, first_layers: &[FirstLayer]| {
+        let sizes = sizes.iter().find(|row| row.n_pes == n_pes);
+        let sizes = sizes.ok_or_else(|| Error::invalid("pes", "others", format!("{n_pes} among them")))?;
+        predict_model(sizes, &model, first_layers, cost)
+    };
     listener.step(0, total, "one PE alone");
-    let [alone, _] = predict(alone, cost)?;
-    let mut rows = vec![StepRow { predicted_seconds: Some(alone.seconds), ..bench.serial()? }];
+    // A PE alone is the same in both modes.
+    let predicted_seconds = predictions(alone.n_pes, &[FirstLayer::Whole])?[0].seconds;
+    let mut rows = vec![StepRow { predicted_seconds, ..bench.serial()? }];
     for counts in several() {
-        let predictions = predict(counts, cost)?;
         let n_pes = counts.n_pes;
+        let predictions = predictions(n_pes, first_layers)?;
         let mut independent = f64::NAN;
-        for &first_layer in first_layers {
-            for prediction in &predictions {
+        for (&first_layer, predictions) in first_layers.iter().zip(predictions.chunks_exact(2)) {
+            for prediction in predictions {
                 let mode = prediction.mode;
                 let what = format!("{n_pes} PEs, {mode}, first layer {first_layer}");
                 listener.step(rows.len(), total, &what);
@@ -145,11 +151,10 @@ pub fn step_seconds(
                 if (mode, first_layer) == (Mode::Independent, FirstLayer::Whole) {
                     independent = row.measured_seconds;
                 }
-                let is_predicted = first_layer == FirstLayer::Whole;
                 rows.push(StepRow {
                     measured_speedup: Some(independent / row.measured_seconds),
-                    predicted_seconds: is_predicted.then_some(prediction.seconds),
-                    predicted_speedup: is_predicted.then_some(prediction.speedup),
+                    predicted_seconds: prediction.seconds,
+                    predicted_speedup: Some(prediction.speedup),
                     ..row
                 });
             }
@@ -169,6 +174,17 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
+    /// The model that is trained, with what it takes from the data.
+    fn model(&self) -> ModelConfig {
+        let relates = matches!(self.train.model.kind, ModelKind::Rgcn | ModelKind::Rgat);
+        ModelConfig {
+            n_features: self.dataset.features.dim(),
+            n_classes: self.dataset.n_classes,
+            n_relations: if relates { self.dataset.graph.n_relations() } else { 0 },
+            ..self.train.model.clone()
+        }
+    }
+
     fn new(dataset: &Arc<Dataset>, modes: &'a ModesConfig, config: &'a StepConfig) -> Result<Self> {
         let pool = seed_pool(dataset)?;
         check_batch_size(&pool, modes.batch_size)?;
@@ -248,7 +264,7 @@ impl<'a> Bench<'a> {
                 wait: seconds(|step| step.parts.wait),
             },
             measured_speedup: None,
-            predicted_seconds: None,
+            predicted_seconds: f64::NAN,
             predicted_speedup: None,
             vertices: count(|step| step.vertices),
             edges: count(|step| step.edges),

@@ -160,7 +160,7 @@ pub(super) fn print(machine: &Machine, rows: &[StepRow]) -> Result<()> {
             row.n_pes.to_string(),
             ms(row.measured_seconds),
             ratio(row.measured_speedup),
-            row.predicted_seconds.map_or("-".to_owned(), ms),
+            ms(row.predicted_seconds),
             ratio(row.predicted_speedup),
             ms(parts.sample),
             ms(parts.gather),

@@ -39,6 +39,8 @@ impl ModelArgs {
             _ if citation_gat => 0.6,
             _ => 0.3,
         });
+        // One-hot ids have nothing to drop.
+        let is_dense = !dataset.features.is_none() || self.embedding.is_some_and(|width| width > 0);
         let drops_input = self.model == ModelName::Gcn || citation_gat || kind == ModelKind::SageRi;
         let hidden = self.hidden.unwrap_or(match kind {
             _ if citation_gat => 8,
@@ -55,7 +57,11 @@ impl ModelArgs {
             n_classes: 0,
             n_layers,
             dropout,
-            input_dropout: learning.input_dropout.unwrap_or(if drops_input { dropout } else { 0.0 }),
+            input_dropout: learning.input_dropout.unwrap_or(if drops_input && is_dense {
+                dropout
+            } else {
+                0.0
+            }),
             embedding: self.embedding.unwrap_or(if needs_embedding { hidden } else { 0 }),
             n_relations: 0,
             decomposition: match (self.bases, self.blocks) {

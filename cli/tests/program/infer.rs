@@ -83,3 +83,16 @@ fn samples_are_those_of_training_or_of_the_seed_that_is_given() {
     let help = String::from_utf8(run("infer -h").stdout).unwrap();
     assert!(help.contains("[default: that of training]") && !help.contains("[default: sbm]"), "{help}");
 }
+
+/// One-hot ids of vertices without features have nothing to drop, whatever the model drops of features.
+#[test]
+fn every_model_trains_on_vertices_without_features() {
+    let folder = tempfile::tempdir().unwrap();
+    ring(&folder.path().join("bare"), 30, 0);
+    for model in ["sage", "gcn", "gin", "gat", "gatv2"] {
+        for sampler in ["", " --sampler full"] {
+            let train = format!("train --data bare --epochs 1 --hidden 4 --model {model}{sampler} --json");
+            json_lines(&cohop(folder.path(), &train));
+        }
+    }
+}

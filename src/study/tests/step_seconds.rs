@@ -7,12 +7,12 @@ use approx::assert_relative_eq;
 use crate::coop::{FirstLayer, Mode};
 use crate::data::{Dataset, Features, SbmData};
 use crate::graph::Sbm;
-use crate::nn::ModelKind;
+use crate::nn::{ModelConfig, ModelKind};
 use crate::rng::Kappa;
 use crate::sample::Fanouts;
 use crate::study::{
-    CostConfig, Machine, ModeRow, ModesConfig, ModesRow, Spread, StepConfig, StepRow, cost, modes, seed_pool,
-    step_seconds,
+    CostConfig, Machine, ModeRow, ModesConfig, ModesRow, Spread, StepConfig, StepRow, modes, predict_model,
+    seed_pool, sizes, step_seconds,
 };
 
 /// 600 vertices, 60 of them to train on.
@@ -79,18 +79,27 @@ fn the_steps_that_are_timed_are_those_that_are_counted() {
         assert_relative_eq!(row.edges, sum(&counted.edges), max_relative = 1e-12);
         assert_relative_eq!(row.inputs, counted.inputs.total, max_relative = 1e-12);
     }
-    // Predictions are those of the study of costs.
+    // Predictions are those of the study of costs for this model.
     let pool = seed_pool(&dataset).unwrap();
-    let predicted = cost(&dataset.graph, &pool, &modes_config, &cost_config, &mut ()).unwrap();
+    let sizes = sizes(&dataset.graph, &pool, &modes_config, false, &mut ()).unwrap();
+    let model = ModelConfig {
+        n_features: 4,
+        n_classes: dataset.n_classes,
+        n_layers: 2,
+        ..step_config.train.model.clone()
+    };
+    let predict = |sizes| predict_model(sizes, &model, &both, &cost_config).unwrap();
+    let predicted: Vec<_> = sizes.iter().flat_map(predict).collect();
     for row in &rows {
         let same = |other: &&crate::study::CostRow| {
             let mode = if row.mode == Mode::Serial { Mode::Independent } else { row.mode };
-            (other.n_pes, other.mode) == (row.n_pes, mode) && row.first_layer == FirstLayer::Whole
+            let first_layer = other.model.as_ref().unwrap().first_layer;
+            (other.n_pes, other.mode, first_layer) == (row.n_pes, mode, row.first_layer)
         };
-        let predicted = predicted.iter().find(same);
-        assert_eq!(row.predicted_seconds, predicted.map(|row| row.seconds));
+        let predicted = predicted.iter().find(same).unwrap();
+        assert_eq!(row.predicted_seconds, predicted.seconds);
         let is_alone = row.mode == Mode::Serial;
-        assert_eq!(row.predicted_speedup, predicted.filter(|_| !is_alone).map(|row| row.speedup));
+        assert_eq!(row.predicted_speedup, (!is_alone).then_some(predicted.speedup));
         assert_eq!(row.measured_speedup.is_none(), is_alone);
         if (row.mode, row.first_layer) == (Mode::Independent, FirstLayer::Whole) {
             assert_eq!(row.measured_speedup, Some(1.0));
