@@ -21,7 +21,10 @@ fn shows(body: impl Fn(&Cuda<f32>, bool) -> bool) {
     for schedule in SCHEDULES {
         assert!(right(false, schedule), "the sound twin, schedule {schedule}");
     }
-    assert!(SCHEDULES.filter(|&schedule| !right(true, schedule)).count() >= 5);
+    // Where blocks are freed, the address sanitizer would end the process.
+    if super::Driver::POOLED {
+        assert!(SCHEDULES.filter(|&schedule| !right(true, schedule)).count() >= 5);
+    }
 }
 
 fn ones() -> Vec<i32> {
@@ -58,10 +61,6 @@ fn an_event_that_is_recorded_too_early() {
 #[test]
 fn a_buffer_that_is_dropped_while_another_stream_reads_it() {
     shows(|device, faulty| {
-        if faulty && !super::Driver::POOLED {
-            // The address sanitizer would end the process.
-            return false;
-        }
         let beside = device.beside().unwrap();
         let mut x = device.allocate::<i32>(LEN).unwrap();
         let mut out = beside.allocate::<i32>(LEN).unwrap();
