@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use crate::device::{
     Cpu, Csr, DegreeFactors, Device, FeatureElement, RelationEdges, SampledBlock, Storage, Weights, Write,
-    check_csr, on_host,
+    check_csr, factors_of_degree, on_host,
 };
 use crate::error::{Error, Result, check_length};
 use crate::pattern::{Pattern, get_or_try_init};
@@ -401,20 +401,21 @@ impl<D: Device> Block<D> {
         let scalar = |value: f64| <D::Scalar as crate::device::Scalar>::from_f64(value);
         let src = device.download(self.src())?;
         let indptr = device.download(self.csr().indptr)?;
-        let weighted: Vec<f64> = src.iter().map(|&v| weighted_in_degree(v)).collect();
-        let column: Vec<_> = weighted.iter().map(|d| scalar(1.0 / (d + 1.0).sqrt())).collect();
-        let own: Vec<_> = weighted[..self.n_dst()].iter().map(|d| scalar(1.0 / (d + 1.0))).collect();
-        let row: Vec<_> = src[..self.n_dst()]
-            .iter()
-            .zip(&weighted)
-            .zip(indptr.windows(2))
-            .map(|((&v, weighted), ends)| {
-                // Estimator weights sum to 1 already; otherwise each of k edges stands for d / k.
-                let k = if self.weight.is_some() { 1.0 } else { f64::from(ends[1] - ends[0]) };
-                let d = in_degree(v) as f64;
-                scalar(if ends[1] > ends[0] { d / k / (weighted + 1.0).sqrt() } else { 0.0 })
-            })
-            .collect();
+        let n_dst = self.n_dst();
+        let (mut row, mut column, mut own) =
+            (Vec::with_capacity(n_dst), Vec::new(), Vec::with_capacity(n_dst));
+        for (i, &v) in src.iter().enumerate() {
+            // Only destinations have a row, and are asked for their degree.
+            let (degree, n_edge) =
+                if i < n_dst { (in_degree(v) as f64, indptr[i + 1] - indptr[i]) } else { (0.0, 0) };
+            let factors = factors_of_degree(degree, weighted_in_degree(v), n_edge, self.weight.is_some());
+            let factors = factors.map(scalar);
+            column.push(factors[1]);
+            if i < n_dst {
+                row.push(factors[0]);
+                own.push(factors[2]);
+            }
+        }
         self.symmetric = Some(Factors {
             row: device.upload(&row)?,
             column: Some(device.upload(&column)?),

@@ -101,10 +101,15 @@ impl<D: Device> Observer<D> for Progress {
 
     fn batch_done(&mut self, index: usize, report: &EpochReport) {
         let seconds = self.epoch_start.elapsed().as_secs_f64();
+        // Losses may be read only every some batches: before the first time there is none.
+        let is_read = report.loss != 0.0 || report.train_acc != 0.0;
+        let learned = if is_read {
+            format!("loss {:.4}, train {:.4}, ", report.loss, report.train_acc)
+        } else {
+            String::new()
+        };
         self.bar.set_message(format!(
-            "loss {:.4}, train {:.4}, {:.1} batches/s, {} edges/s",
-            report.loss,
-            report.train_acc,
+            "{learned}{:.1} batches/s, {} edges/s",
             (index + 1) as f64 / seconds,
             indicatif::HumanCount((report.edges as f64 / seconds) as u64)
         ));

@@ -134,6 +134,7 @@ impl<D: Device> BatchSource<D> for DeviceSampling<D> {
     }
 
     fn preparation(&self) -> Preparation {
+        // All are made in one queue, beside that of the steps.
         Preparation::InOrder
     }
 

@@ -52,6 +52,7 @@ pub use loss::{ElementLoss, IGNORED, Loss};
 pub(crate) use loss::{check_element_loss, check_element_loss_backward};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
+pub(crate) use sample::factors_of_degree;
 pub use sample::{DegreeFactors, LaborIterations, Method, Sample, SampleSpec, SampledBlock};
 pub use sddmm::Sddmm;
 pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};

@@ -203,6 +203,16 @@ pub struct DegreeFactors<D: Storage> {
     pub own: D::Buffer<D::Scalar>,
 }
 
+/// What [`Sample::degree_factors`] gives a vertex of in-degree `degree`, `weighted` if these are weighted, that has
+/// `n_edge` edges in the block: its factors of a row and a column, and its own.
+pub(crate) fn factors_of_degree(degree: f64, weighted: f64, n_edge: u32, has_estimates: bool) -> [f64; 3] {
+    let with_loop = weighted + 1.0;
+    let root = with_loop.sqrt();
+    // Estimates sum to 1 already; otherwise each of k edges stands for d / k.
+    let share = if has_estimates { 1.0 } else { f64::from(n_edge) };
+    [if n_edge > 0 { degree / share / root } else { 0.0 }, 1.0 / root, 1.0 / with_loop]
+}
+
 /// The error of weighted degrees in a graph without weights.
 pub(crate) fn no_weights() -> Error {
     Error::invalid("graph", "without edge weights", "weights, for weighted degrees")

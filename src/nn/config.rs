@@ -45,6 +45,11 @@ impl ModelKind {
     pub fn attends(self) -> bool {
         matches!(self, ModelKind::Gat | ModelKind::Gatv2 | ModelKind::Rgat)
     }
+
+    /// Whether the layers have weights for each relation, and need a graph with relations.
+    pub fn relates(self) -> bool {
+        matches!(self, ModelKind::Rgcn | ModelKind::Rgat)
+    }
 }
 
 /// The configuration of a built-in model.

@@ -1,7 +1,7 @@
 //! Bytes of a batch and of a training step's tape, by counts of the blocks: what blocks, layers and operations of this
 //! crate allocate. [`memory()`](super::memory()) has the formulas.
 
-use super::layer_work::{SCALAR, check, has_relations, heads_and_width};
+use super::layer_work::{SCALAR, check, heads_and_width};
 use super::{BlockSize, PeSizes};
 use crate::error::{Error, Result};
 use crate::nn::{Decomposition, ModelConfig, ModelKind};
@@ -272,5 +272,5 @@ fn combine(Sizes { t, s, .. }: Sizes, [k, n]: [f64; 2]) -> f64 {
 
 /// Whether a model's blocks must have pairs of relations and vertices counted.
 pub(super) fn needs_groups(model: &ModelConfig) -> bool {
-    has_relations(model.kind)
+    model.kind.relates()
 }

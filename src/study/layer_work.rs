@@ -236,15 +236,10 @@ pub fn layer_work(model: &ModelConfig, layer: usize, block: &BlockSize) -> Resul
 /// `Ok` if the work of a model can be told.
 pub(super) fn check(model: &ModelConfig) -> Result<()> {
     model.check()?;
-    if has_relations(model.kind) && model.n_relations == 0 {
+    if model.kind.relates() && model.n_relations == 0 {
         return Err(Error::invalid("n_relations", 0, "at least 1 for a model with relations"));
     }
     Ok(())
-}
-
-/// Whether a model's layers have weights for each relation.
-pub(super) fn has_relations(kind: ModelKind) -> bool {
-    matches!(kind, ModelKind::Rgcn | ModelKind::Rgat)
 }
 
 fn of_kind(tally: &mut Tally, model: &ModelConfig, layer: usize, sizes: Sizes, wants_input: bool) {

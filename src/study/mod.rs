@@ -24,6 +24,7 @@
 //! # Ok::<(), cohop::Error>(())
 //! ```
 
+mod both_modes;
 mod convergence;
 mod cost;
 mod estimate;

@@ -4,18 +4,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::seeds::{check_not_empty, for_full_batches};
+use super::both_modes::{BothModes, Together};
 use super::work::counts;
 use super::{Listener, Spread};
-use crate::batch::{independent_sampler, seeds_of};
-use crate::cache::{Directory, Policy};
-use crate::comm::{Stage, threads};
-use crate::coop::{CooperativeBatch, CooperativeSampler};
-use crate::device::{Cpu, Method, Sample};
+use crate::device::{Cpu, Method};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Partition, PartitionMethod, Shard};
+use crate::graph::{Graph, PartitionMethod};
 use crate::rng::Kappa;
-use crate::sample::{Fanouts, Sampler, SamplerConfig};
+use crate::sample::{Fanouts, MiniBatch};
 
 /// What to count.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +122,14 @@ struct Counts {
 }
 
 impl Counts {
-    fn cooperative(batch: &CooperativeBatch<f32>, rank: usize, loaded: u64, sample_bytes: u64) -> Self {
+    fn alone(batch: &MiniBatch<Cpu<f32>>, loaded: u64) -> Self {
+        let (vertices, edges) = counts(batch);
+        let (sources, received) = (vertices[1..].to_vec(), vec![0; edges.len()]);
+        Counts { vertices, sources, edges, received, loaded, sample_bytes: 0 }
+    }
+
+    fn cooperative(together: &Together<'_>) -> Self {
+        let &Together { rank, batch, loaded, sample_bytes } = together;
         let outward = || batch.plans.iter().rev();
         let seeds = std::iter::once(batch.seeds.len() as u64);
         Counts {
@@ -146,49 +149,33 @@ impl Counts {
 /// Checks that cooperating PEs together hold exactly what one PE alone would hold ([`Error::Disagreement`]).
 ///
 /// Errors: `pes` is empty, `widths` do not fit the fanouts, the batch size is 0 or above `pool.len()`, `batches` is 0,
-/// and those of partitions, samplers and caches ([`Directory::new`]).
+/// and those of partitions, samplers and caches ([`Directory::new`](crate::cache::Directory::new)).
 pub fn modes(
     graph: &Arc<Graph>,
     pool: &[u32],
     config: &ModesConfig,
     listener: &mut dyn Listener,
 ) -> Result<Vec<ModesRow>> {
-    check_not_empty("pes", &config.pes)?;
     let n_layers = config.fanouts.0.len();
     if config.widths.len() != n_layers + 1 {
         let expected = format!("{}: features, and one for each layer", n_layers + 1);
         return Err(Error::invalid("number of widths", config.widths.len(), expected));
     }
-    let n_before = if config.cache_rows.is_some() { config.batches } else { 0 };
-    let n_batches = n_before.checked_add(config.batches);
-    let n_batches = n_batches.ok_or_else(|| Error::invalid("batches", config.batches, "fewer"))?;
-    let mut batches: Vec<(u64, Vec<u32>)> = Vec::new();
-    for_full_batches(pool, config.batch_size, n_batches, config.seed, |number, seeds| {
-        batches.push((number, seeds.to_vec()));
-        Ok(())
-    })?;
-    let sampler = SamplerConfig {
-        method: config.sampler,
-        fanouts: config.fanouts.clone(),
-        kappa: config.kappa,
-        seed: config.seed,
-        ..SamplerConfig::default()
-    };
-    let all = Study { graph, batches: &batches, n_before, sampler: &sampler, cache_rows: config.cache_rows };
+    let all = BothModes::new(graph, pool, config)?;
+    let independent = |n_pes| all.independent(n_pes, |_, batch, loaded| Ok(Counts::alone(batch, loaded)));
     let total = 2 * config.pes.len() + 1;
     listener.step(0, total, "one PE alone");
-    let alone = all.independent(1)?;
+    let alone = independent(1)?;
     let mut rows = Vec::with_capacity(config.pes.len());
     for (i, &n_pes) in config.pes.iter().enumerate() {
         listener.step(2 * i + 1, total, &format!("{n_pes} PEs, independent"));
-        // `Partition` checks the number of PEs.
-        let partition = Partition::of_graph(config.partition, graph, n_pes, config.seed)?;
+        let partition = all.partition(n_pes)?;
         let apart = match n_pes {
             1 => alone.clone(),
-            _ => all.independent(n_pes)?,
+            _ => independent(n_pes)?,
         };
         listener.step(2 * i + 2, total, &format!("{n_pes} PEs, cooperative"));
-        let together = all.cooperative(partition)?;
+        let together = all.cooperative(partition, |_, together| Ok(Counts::cooperative(&together)))?;
         check_totals(&together, &alone)?;
         rows.push(modes_row(n_pes, config, &apart, &together));
     }
@@ -198,85 +185,6 @@ pub fn modes(
 
 /// Counts by batch, then by PE.
 type BatchCounts = Vec<Vec<Counts>>;
-
-/// What both modes sample.
-struct Study<'a> {
-    graph: &'a Arc<Graph>,
-    /// A number and the seeds of all PEs.
-    batches: &'a [(u64, Vec<u32>)],
-    /// Batches that only fill the caches.
-    n_before: usize,
-    sampler: &'a SamplerConfig,
-    cache_rows: Option<usize>,
-}
-
-impl Study<'_> {
-    fn independent(&self, n_pes: usize) -> Result<BatchCounts> {
-        let cpu = Cpu::<f32>::new();
-        let loaded_graph = cpu.load_graph(self.graph)?;
-        let mut caches: Vec<Cache> = (0..n_pes).map(|_| self.cache()).collect::<Result<_>>()?;
-        let mut one = |(number, seeds): &(u64, Vec<u32>)| {
-            let share = |(rank, cache): (usize, &mut Cache)| {
-                // One PE alone samples what cooperating PEs sample.
-                let config =
-                    if n_pes == 1 { self.sampler.clone() } else { independent_sampler(self.sampler, rank) };
-                let seeds = &seeds[seeds_of(seeds.len(), rank, n_pes)];
-                let batch = Sampler::new(config)?.sample(&cpu, &loaded_graph, seeds, *number)?;
-                let loaded = cache.load(batch.input_vertices())?;
-                let (vertices, edges) = counts(&batch);
-                let (sources, received) = (vertices[1..].to_vec(), vec![0; edges.len()]);
-                Ok(Counts { vertices, sources, edges, received, loaded, sample_bytes: 0 })
-            };
-            caches.iter_mut().enumerate().map(share).collect::<Result<Vec<_>>>()
-        };
-        let mut all: BatchCounts = self.batches.iter().map(&mut one).collect::<Result<_>>()?;
-        Ok(all.split_off(self.n_before))
-    }
-
-    fn cooperative(&self, partition: Partition) -> Result<BatchCounts> {
-        let partition = Arc::new(partition);
-        let by_pe = threads::run(partition.n_pes(), |communicator| {
-            let rank = communicator.rank();
-            let shard = Arc::new(Shard::new(self.graph, &partition, rank)?);
-            let own = CooperativeSampler::new(
-                Cpu::new(),
-                shard,
-                communicator.clone(),
-                self.sampler.clone(),
-                false,
-            )?;
-            let mut cache = self.cache()?;
-            let one = |(number, seeds): &(u64, Vec<u32>)| {
-                communicator.reset_statistics();
-                let batch = own.sample(&seeds[seeds_of(seeds.len(), rank, partition.n_pes())], *number)?;
-                let sample_bytes = communicator.statistics().stage(Stage::Sample).bytes;
-                let loaded = cache.load(&batch.input_vertices)?;
-                Ok(Counts::cooperative(&batch, rank, loaded, sample_bytes))
-            };
-            self.batches.iter().map(one).collect::<Result<Vec<Counts>>>()
-        })?;
-        let of_batch = |batch: usize| by_pe.iter().map(|counts| counts[batch].clone()).collect();
-        Ok((self.n_before..self.batches.len()).map(of_batch).collect())
-    }
-
-    fn cache(&self) -> Result<Cache> {
-        let new = |rows| Directory::new(Policy::Lru, rows, Some(self.graph.n_vertices()));
-        Ok(Cache(self.cache_rows.map(new).transpose()?))
-    }
-}
-
-/// One PE's cache, if it has one, without rows.
-struct Cache(Option<Directory>);
-
-impl Cache {
-    /// The number of rows of `vertices` to load.
-    fn load(&mut self, vertices: &[u32]) -> Result<u64> {
-        match &mut self.0 {
-            None => Ok(vertices.len() as u64),
-            Some(directory) => Ok(directory.access_all(vertices)?.misses),
-        }
-    }
-}
 
 /// `Ok` if cooperating PEs together hold what one PE alone holds.
 fn check_totals(together: &BatchCounts, alone: &BatchCounts) -> Result<()> {

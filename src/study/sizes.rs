@@ -5,18 +5,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::seeds::{check_not_empty, for_full_batches};
+use super::both_modes::{BothModes, Together};
 use super::{Listener, ModeRow, ModesConfig, Spread};
-use crate::batch::{independent_sampler, seeds_of};
 use crate::block::Block;
-use crate::cache::{Directory, Policy};
-use crate::comm::threads;
-use crate::coop::{CooperativeBatch, CooperativeSampler};
-use crate::device::{Cpu, Direction, Sample};
+use crate::device::{Cpu, Direction};
 use crate::error::{Error, Result, try_collect};
-use crate::graph::{Graph, MAX_RELATIONS, Partition, Shard};
+use crate::graph::{Graph, MAX_RELATIONS};
 use crate::rng;
-use crate::sample::{MiniBatch, Sampler, SamplerConfig};
+use crate::sample::MiniBatch;
 
 /// One processing element's (PE's) block of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -73,158 +69,66 @@ pub fn sizes(
     relations: bool,
     listener: &mut dyn Listener,
 ) -> Result<Vec<SizesRow>> {
-    check_not_empty("pes", &config.pes)?;
     if relations && graph.n_relations() == 0 {
         return Err(Error::invalid("graph", "without edge types", "one with relations, to count these"));
     }
-    let n_before = if config.cache_rows.is_some() { config.batches } else { 0 };
-    let n_batches = n_before.checked_add(config.batches);
-    let n_batches = n_batches.ok_or_else(|| Error::invalid("batches", config.batches, "fewer"))?;
-    let mut batches: Vec<(u64, Vec<u32>)> = Vec::new();
-    for_full_batches(pool, config.batch_size, n_batches, config.seed, |number, seeds| {
-        batches.push((number, seeds.to_vec()));
-        Ok(())
-    })?;
-    let sampler = SamplerConfig {
-        method: config.sampler,
-        fanouts: config.fanouts.clone(),
-        kappa: config.kappa,
-        seed: config.seed,
-        ..SamplerConfig::default()
-    };
     let n_relations = if relations { graph.n_relations() } else { 0 };
-    let cache_rows = config.cache_rows;
-    let all = Batches { graph, batches: &batches, n_before, sampler: &sampler, cache_rows, n_relations };
+    let all = BothModes::new(graph, pool, config)?;
     let total = 2 * config.pes.len();
     let mut rows = Vec::with_capacity(config.pes.len());
     for (i, &n_pes) in config.pes.iter().enumerate() {
         listener.step(2 * i, total, &format!("{n_pes} PEs, independent"));
-        // `Partition` checks the number of PEs.
-        let partition = Partition::of_graph(config.partition, graph, n_pes, config.seed)?;
-        let independent = all.independent(n_pes)?;
+        let partition = all.partition(n_pes)?;
+        let independent =
+            all.independent(n_pes, |cpu, batch, loaded| alone(cpu, n_relations, batch, loaded))?;
         listener.step(2 * i + 1, total, &format!("{n_pes} PEs, cooperative"));
-        rows.push(SizesRow { n_pes, independent, cooperative: all.cooperative(partition)? });
+        let cooperative = all.cooperative(partition, |cpu, batch| together(cpu, n_relations, &batch))?;
+        rows.push(SizesRow { n_pes, independent, cooperative });
     }
     listener.step(total, total, "done");
     Ok(rows)
 }
 
-/// What both modes sample.
-struct Batches<'a> {
-    graph: &'a Arc<Graph>,
-    /// A number and the seeds of all PEs.
-    batches: &'a [(u64, Vec<u32>)],
-    /// Batches that only fill the caches.
-    n_before: usize,
-    sampler: &'a SamplerConfig,
-    cache_rows: Option<usize>,
-    /// 0: they are not counted.
-    n_relations: usize,
+fn alone(cpu: &Cpu<f32>, n_relations: usize, batch: &MiniBatch<Cpu<f32>>, loaded: u64) -> Result<PeSizes> {
+    let size = |block: &Arc<Block<Cpu<f32>>>| {
+        Ok(BlockSize { owned: block.n_src() as u64, ..block_size(cpu, n_relations, block)? })
+    };
+    Ok(PeSizes { blocks: batch.blocks.iter().rev().map(size).collect::<Result<_>>()?, loaded })
 }
 
-impl Batches<'_> {
-    fn independent(&self, n_pes: usize) -> Result<Vec<Vec<PeSizes>>> {
-        let cpu = Cpu::<f32>::new();
-        let loaded_graph = cpu.load_graph(self.graph)?;
-        let mut caches: Vec<_> = (0..n_pes).map(|_| self.cache()).collect::<Result<_>>()?;
-        let mut one = |(number, seeds): &(u64, Vec<u32>)| {
-            let share = |(rank, cache): (usize, &mut Option<Directory>)| {
-                // One PE alone samples what cooperating PEs sample.
-                let config =
-                    if n_pes == 1 { self.sampler.clone() } else { independent_sampler(self.sampler, rank) };
-                let seeds = &seeds[seeds_of(seeds.len(), rank, n_pes)];
-                let batch = Sampler::new(config)?.sample(&cpu, &loaded_graph, seeds, *number)?;
-                self.alone(&cpu, &batch, cache)
-            };
-            caches.iter_mut().enumerate().map(share).collect::<Result<Vec<_>>>()
-        };
-        let mut all: Vec<Vec<PeSizes>> = self.batches.iter().map(&mut one).collect::<Result<_>>()?;
-        Ok(all.split_off(self.n_before))
+fn together(cpu: &Cpu<f32>, n_relations: usize, of: &Together<'_>) -> Result<PeSizes> {
+    let &Together { rank, batch, loaded, .. } = of;
+    let mut blocks = Vec::with_capacity(batch.blocks.len());
+    for (block, plan) in batch.blocks.iter().zip(&batch.plans).rev() {
+        let sent = plan.send_counts();
+        blocks.push(BlockSize {
+            owned: plan.n_owned() as u64,
+            received: plan.n_received(rank) as u64,
+            sent: (sent.iter().sum::<usize>() - sent[rank]) as u64,
+            ..block_size(cpu, n_relations, block)?
+        });
     }
+    Ok(PeSizes { blocks, loaded })
+}
 
-    fn cooperative(&self, partition: Partition) -> Result<Vec<Vec<PeSizes>>> {
-        let partition = Arc::new(partition);
-        let by_pe = threads::run(partition.n_pes(), |communicator| {
-            let (cpu, rank) = (Cpu::new(), communicator.rank());
-            let shard = Arc::new(Shard::new(self.graph, &partition, rank)?);
-            let sampler = self.sampler.clone();
-            let own = CooperativeSampler::new(cpu.clone(), shard, communicator.clone(), sampler, false)?;
-            let mut cache = self.cache()?;
-            let one = |(number, seeds): &(u64, Vec<u32>)| {
-                let batch = own.sample(&seeds[seeds_of(seeds.len(), rank, partition.n_pes())], *number)?;
-                self.together(&cpu, &batch, rank, &mut cache)
-            };
-            self.batches.iter().map(one).collect::<Result<Vec<_>>>()
-        })?;
-        let of_batch = |batch: usize| by_pe.iter().map(|sizes| sizes[batch].clone()).collect();
-        Ok((self.n_before..self.batches.len()).map(of_batch).collect())
-    }
-
-    fn alone(
-        &self,
-        cpu: &Cpu<f32>,
-        batch: &MiniBatch<Cpu<f32>>,
-        cache: &mut Option<Directory>,
-    ) -> Result<PeSizes> {
-        let size = |block: &Arc<Block<Cpu<f32>>>| {
-            Ok(BlockSize { owned: block.n_src() as u64, ..self.block(cpu, block)? })
-        };
-        let blocks = batch.blocks.iter().rev().map(size).collect::<Result<_>>()?;
-        Ok(PeSizes { blocks, loaded: load(cache, batch.input_vertices())? })
-    }
-
-    fn together(
-        &self,
-        cpu: &Cpu<f32>,
-        batch: &CooperativeBatch<f32>,
-        rank: usize,
-        cache: &mut Option<Directory>,
-    ) -> Result<PeSizes> {
-        let mut blocks = Vec::with_capacity(batch.blocks.len());
-        for (block, plan) in batch.blocks.iter().zip(&batch.plans).rev() {
-            let sent = plan.send_counts();
-            blocks.push(BlockSize {
-                owned: plan.n_owned() as u64,
-                received: plan.n_received(rank) as u64,
-                sent: (sent.iter().sum::<usize>() - sent[rank]) as u64,
-                ..self.block(cpu, block)?
-            });
+/// Without relations (0), groups are not counted.
+fn block_size(cpu: &Cpu<f32>, n_relations: usize, block: &Block<Cpu<f32>>) -> Result<BlockSize> {
+    let [destination_groups, source_groups] = match n_relations {
+        0 => [0, 0],
+        n => {
+            let (to, from) = block.relations(cpu, n)?.groups(Direction::Forward);
+            [to.n_groups() as u64, from.n_groups() as u64]
         }
-        Ok(PeSizes { blocks, loaded: load(cache, &batch.input_vertices)? })
-    }
-
-    fn block(&self, cpu: &Cpu<f32>, block: &Block<Cpu<f32>>) -> Result<BlockSize> {
-        let [destination_groups, source_groups] = match self.n_relations {
-            0 => [0, 0],
-            n => {
-                let (to, from) = block.relations(cpu, n)?.groups(Direction::Forward);
-                [to.n_groups() as u64, from.n_groups() as u64]
-            }
-        };
-        Ok(BlockSize {
-            destinations: block.n_dst() as u64,
-            sources: block.n_src() as u64,
-            edges: block.n_edge() as u64,
-            destination_groups,
-            source_groups,
-            weighted: block.weight().is_some(),
-            ..BlockSize::default()
-        })
-    }
-
-    /// One PE's cache, if it has one, without rows.
-    fn cache(&self) -> Result<Option<Directory>> {
-        let new = |rows| Directory::new(Policy::Lru, rows, Some(self.graph.n_vertices()));
-        self.cache_rows.map(new).transpose()
-    }
-}
-
-/// The number of rows of `vertices` to load.
-fn load(cache: &mut Option<Directory>, vertices: &[u32]) -> Result<u64> {
-    match cache {
-        None => Ok(vertices.len() as u64),
-        Some(directory) => Ok(directory.access_all(vertices)?.misses),
-    }
+    };
+    Ok(BlockSize {
+        destinations: block.n_dst() as u64,
+        sources: block.n_src() as u64,
+        edges: block.n_edge() as u64,
+        destination_groups,
+        source_groups,
+        weighted: block.weight().is_some(),
+        ..BlockSize::default()
+    })
 }
 
 /// What the time of sampling, of features and of exchange follows from; the counts of bytes stay 0.

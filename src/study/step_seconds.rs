@@ -26,7 +26,7 @@ use crate::coop::{FirstLayer, Mode};
 use crate::data::Dataset;
 use crate::device::Cpu;
 use crate::error::{Error, Result};
-use crate::nn::{Model, ModelConfig, ModelKind};
+use crate::nn::{Model, ModelConfig};
 use crate::sample::{Batches, SamplerConfig};
 use crate::train::{CacheConfig, EpochReport, Observer, ParallelConfig, TrainConfig, Trainer};
 
@@ -176,7 +176,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// The model that is trained, with what it takes from the data.
     fn model(&self) -> ModelConfig {
-        let relates = matches!(self.train.model.kind, ModelKind::Rgcn | ModelKind::Rgat);
+        let relates = self.train.model.kind.relates();
         ModelConfig {
             n_features: self.dataset.features.dim(),
             n_classes: self.dataset.n_classes,

@@ -50,13 +50,13 @@ impl<D: Device> Loader<D> {
     ) -> Result<Self> {
         let n = batches.len();
         let preparation = source.preparation();
-        if preparation == Preparation::InOrder {
-            let batches = in_order(device.beside()?, source, workers, batches)?;
-            return Ok(Loader { device: device.clone(), batches });
-        }
         let on_demand = preparation == Preparation::OnDemand;
         // Workers also start the copies to the device, while it computes.
         let uploads = if on_demand { device.clone() } else { device.beside()? };
+        if preparation == Preparation::InOrder {
+            let batches = in_order(uploads, source, workers, batches)?;
+            return Ok(Loader { device: device.clone(), batches });
+        }
         let work = move |i: usize| {
             let (number, seeds) = &batches[i];
             let batch = source.batch(&uploads, seeds, *number)?;
@@ -64,9 +64,9 @@ impl<D: Device> Loader<D> {
             Ok((batch, ready))
         };
         let batches = match preparation {
-            Preparation::AnyOrder | Preparation::InOrder => prepared_ahead::<D, _>(workers, n, work)?,
             Preparation::Collective => Pipeline::new(workers.min(1), queue_depth(workers.min(1)), n, work)?,
             Preparation::OnDemand => Pipeline::new(0, 1, n, work)?,
+            _ => prepared_ahead::<D, _>(workers, n, work)?,
         };
         Ok(Loader { device: device.clone(), batches })
     }

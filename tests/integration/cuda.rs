@@ -228,7 +228,7 @@ fn every_model_trains_on_cora_as_on_the_cpu() {
         config.batch_size = None;
         config.sampler.method = Method::Full;
         config.sampler.fanouts = Fanouts(vec![usize::MAX; 2]);
-        if matches!(kind, ModelKind::Rgcn | ModelKind::Rgat) {
+        if kind.relates() {
             config.model.embedding = 8;
         }
         assert_same_curve(&dataset, &config, epochs, &format!("{kind:?}"));

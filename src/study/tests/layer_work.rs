@@ -35,7 +35,7 @@ fn model(kind: ModelKind, n_layers: usize) -> ModelConfig {
         n_classes: 3,
         n_layers,
         heads: if kind.attends() { 2 } else { 1 },
-        n_relations: if matches!(kind, ModelKind::Rgcn | ModelKind::Rgat) { 5 } else { 0 },
+        n_relations: if kind.relates() { 5 } else { 0 },
         ..ModelConfig::default()
     }
 }

@@ -41,7 +41,7 @@ fn model(kind: ModelKind, n_features: usize) -> ModelConfig {
         n_layers: 3,
         heads: if kind.attends() { 2 } else { 1 },
         output_heads: if kind.attends() { 2 } else { 1 },
-        n_relations: if matches!(kind, ModelKind::Rgcn | ModelKind::Rgat) { RELATIONS } else { 0 },
+        n_relations: if kind.relates() { RELATIONS } else { 0 },
         ..ModelConfig::default()
     }
 }
@@ -156,7 +156,7 @@ fn check(model: &ModelConfig, typed: bool, sampler: Method, n_pes: usize) {
 #[test]
 fn bytes_are_those_of_real_batches_and_tapes() {
     for kind in KINDS {
-        let relational = matches!(kind, ModelKind::Rgcn | ModelKind::Rgat);
+        let relational = kind.relates();
         // 8 columns are summed first, 40 multiplied first.
         check(&model(kind, 8), true, Method::NEIGHBOR, 1);
         check(&model(kind, 40), relational, Method::LABOR_STAR, 3);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::sample::no_weights;
-use crate::device::{Cpu, DegreeFactors, Scalar, Storage};
+use crate::device::{Cpu, DegreeFactors, Scalar, Storage, factors_of_degree};
 use crate::error::Result;
 use crate::graph::Graph;
 
@@ -22,14 +22,12 @@ pub(super) fn degree_factors<S: Scalar>(
         (cpu.allocate::<S>(n_dst)?, cpu.allocate::<S>(src.len())?, cpu.allocate::<S>(n_dst)?);
     for (i, &v) in src.iter().enumerate() {
         let degree = graph.in_degree(v) as f64;
-        let with_loop = sums.as_ref().map_or(degree, |sums| sums[v as usize]) + 1.0;
-        let root = with_loop.sqrt();
-        column[i] = S::from_f64(1.0 / root);
+        let weighted = sums.map_or(degree, |sums| sums[v as usize]);
+        let n_edge = if i < n_dst { indptr[i + 1] - indptr[i] } else { 0 };
+        let factors = factors_of_degree(degree, weighted, n_edge, has_estimates).map(S::from_f64);
+        column[i] = factors[1];
         if i < n_dst {
-            own[i] = S::from_f64(1.0 / with_loop);
-            let n_edge = indptr[i + 1] - indptr[i];
-            let share = if has_estimates { 1.0 } else { f64::from(n_edge) };
-            row[i] = S::from_f64(if n_edge > 0 { degree / share / root } else { 0.0 });
+            (row[i], own[i]) = (factors[0], factors[2]);
         }
     }
     Ok(DegreeFactors { row, column, own })

@@ -3,9 +3,8 @@
 // A panic is how these tests fail.
 #![allow(clippy::unwrap_used)]
 
-use std::ffi::{CString, c_char, c_void};
-
 use super::super::tests::choose_schedule;
+use super::super::tests::faults::launch_fault;
 use crate::device::{Cuda, Storage};
 use crate::error::Error;
 
@@ -133,23 +132,13 @@ fn page_locked_memory_that_is_freed_before_its_copy_has_run() {
 /// The launcher succeeds; what comes after it does not.
 #[test]
 fn errors_of_kernels_surface_later_and_stay() {
-    unsafe extern "C" {
-        fn cohop_emulate_fault(
-            name: *const c_char,
-            faulty: bool,
-            x: *const i32,
-            out: *mut i32,
-            stream: *mut c_void,
-        ) -> i32;
-    }
-    let name = CString::new("failed_assertion").unwrap();
     for schedule in SCHEDULES {
         choose_schedule(schedule);
         let device = Cuda::<f32>::new(0).unwrap();
         let [x, out] = [(); 2].map(|()| device.upload(&ones()).unwrap());
         let stream = device.stream().unwrap();
         // SAFETY: both hold more elements than the kernel has threads.
-        let code = unsafe { cohop_emulate_fault(name.as_ptr(), true, x.pointer(), out.pointer(), stream) };
+        let code = unsafe { launch_fault("failed_assertion", true, x.pointer(), out.pointer(), stream) };
         assert_eq!(code, 0);
         for _ in 0..2 {
             let error = device.synchronize().unwrap_err();

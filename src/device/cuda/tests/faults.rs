@@ -126,17 +126,31 @@ enum Outcome {
     Error(String),
 }
 
+/// Launches the kernel `name`, or its sound twin, in `stream`, or at once if it is null. Returns the launcher's code.
+///
+/// # Safety
+/// Both arrays hold [`THREADS`] elements at least; a faulty kernel may go beyond them.
+pub(in crate::device::cuda) unsafe fn launch_fault(
+    name: &str,
+    faulty: bool,
+    x: *const i32,
+    out: *mut i32,
+    stream: *mut c_void,
+) -> i32 {
+    let name = CString::new(name).unwrap();
+    // SAFETY: the caller's promise.
+    unsafe { cohop_emulate_fault(name.as_ptr(), faulty, x, out, stream) }
+}
+
 fn run(name: &str, faulty: bool, schedule: u64) -> Outcome {
     choose_schedule(schedule);
     let device = Cuda::<f32>::new(0).unwrap();
     let x = device.upload(&(0..THREADS).collect::<Vec<i32>>()).unwrap();
     let out = device.upload(&vec![-1; THREADS as usize]).unwrap();
     device.synchronize().unwrap();
-    let c_name = CString::new(name).unwrap();
     // SAFETY: both hold as many elements as the kernels have threads. Faulty kernels that go beyond them run only in
     // `child`, which the address sanitizer ends.
-    let code =
-        unsafe { cohop_emulate_fault(c_name.as_ptr(), faulty, x.pointer(), out.pointer(), null_mut()) };
+    let code = unsafe { launch_fault(name, faulty, x.pointer(), out.pointer(), null_mut()) };
     if code != 0 {
         // SAFETY: text that ends with a zero, valid until this thread's next launch.
         return Outcome::Error(unsafe { text(cohop_emulate_message()) });

@@ -1,7 +1,7 @@
 //! How test bodies run on CUDA: on the emulator over several schedules, on a GPU if there is one.
 
 #[cfg(feature = "emulate")]
-mod faults;
+pub(super) mod faults;
 
 #[cfg(feature = "emulate")]
 pub(crate) use super::sample::tests::compare_draws;
