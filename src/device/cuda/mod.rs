@@ -16,6 +16,8 @@ mod elementwise;
 mod ffi;
 mod gather;
 mod gemm;
+#[cfg(any(test, all(feature = "cuda", not(feature = "emulate"))))]
+pub(crate) mod library;
 mod loss;
 mod memory;
 mod offers;
