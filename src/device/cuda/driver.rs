@@ -1,14 +1,19 @@
 //! What [`Cuda`](super::Cuda) needs of the CUDA driver, through `cudarc`, which loads it at the first call: the same
 //! binary runs on machines without a driver.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::cublas::CudaBlas;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
 
 use super::memory::{Address, Free};
+use super::watches::Watches;
 use crate::error::{Error, Result};
+
+/// By ordinals: whether the first device's kernels read the second's memory, once asked.
+static REACHED: Mutex<BTreeMap<(usize, usize), bool>> = Mutex::new(BTreeMap::new());
 
 /// One GPU's primary context and one stream on it.
 #[derive(Debug)]
@@ -17,6 +22,7 @@ pub(super) struct Driver {
     stream: Arc<CudaStream>,
     name: String,
     blas: OnceLock<CudaBlas>,
+    watches: Arc<Watches>,
 }
 
 impl Driver {
@@ -35,17 +41,65 @@ impl Driver {
         let context = CudaContext::new(ordinal).map_err(none)?;
         let stream = context.new_stream().map_err(device_error("create a stream"))?;
         let name = context.name().map_err(device_error("query the name"))?;
-        Ok(Driver { context, stream, name, blas: OnceLock::new() })
+        Ok(Driver { context, stream, name, blas: OnceLock::new(), watches: Arc::default() })
     }
 
     /// The same GPU with a stream of its own.
     pub(super) fn fork(&self) -> Result<Self> {
         let stream = self.context.new_stream().map_err(device_error("create a stream"))?;
-        Ok(Driver { context: self.context.clone(), stream, name: self.name.clone(), blas: OnceLock::new() })
+        Ok(Driver {
+            context: self.context.clone(),
+            stream,
+            name: self.name.clone(),
+            blas: OnceLock::new(),
+            watches: self.watches.clone(),
+        })
     }
 
     pub(super) fn describe(&self) -> String {
         format!("cuda:{}, {}", self.context.ordinal(), self.name)
+    }
+
+    /// How many GPUs there are: one at least, where one is open.
+    pub(super) fn count() -> Result<usize> {
+        let count = CudaContext::device_count().map_err(device_error("count GPUs"))?;
+        Ok(usize::try_from(count).unwrap_or(0).max(1))
+    }
+
+    pub(super) fn ordinal(&self) -> usize {
+        self.context.ordinal()
+    }
+
+    /// What is asked while somebody waits for the device.
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Whether kernels of this device can read the memory of another one.
+    pub(super) fn reaches(&self, ordinal: usize) -> Result<bool> {
+        if ordinal == self.ordinal() {
+            return Ok(true);
+        }
+        let mut reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&known) = reached.get(&(self.ordinal(), ordinal)) {
+            return Ok(known);
+        }
+        let peer = CudaContext::new(ordinal).map_err(device_error("open another device"))?;
+        self.bind()?;
+        let mut can = 0;
+        // SAFETY: writes a number.
+        let code =
+            unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, self.context.cu_device(), peer.cu_device()) };
+        code.result().map_err(device_error("ask for access to another device"))?;
+        if can != 0 {
+            // SAFETY: both contexts are primary ones, which live as long as devices are open.
+            let code = unsafe { sys::cuCtxEnablePeerAccess(peer.cu_ctx(), 0) };
+            if code != sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
+                code.result().map_err(device_error("access another device"))?;
+            }
+        }
+        reached.insert((self.ordinal(), ordinal), can != 0);
+        Ok(can != 0)
     }
 
     /// Makes the context the calling thread's; returns the stream as launchers take it.
@@ -198,6 +252,15 @@ impl Driver {
     /// Waits for the stream.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.bind()?;
+        // What waits for other devices may never end, and a call of the driver that waits for it would not either.
+        while !self.watches.is_empty() {
+            // SAFETY: the stream is live.
+            match unsafe { sys::cuStreamQuery(self.stream.cu_stream()) } {
+                sys::CUresult::CUDA_ERROR_NOT_READY => self.watches.look()?,
+                code => return code.result().map_err(device_error("wait for the device")),
+            }
+            std::thread::yield_now();
+        }
         self.stream.synchronize().map_err(device_error("wait for the device"))
     }
 

@@ -7,6 +7,7 @@
 //! copy from it has run is an error, which every later call returns.
 
 mod host_memory;
+pub(super) mod nccl;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use self::host_memory::Pending;
 use self::timeline::{Clock, Lost, Mark, Stream, Work};
 use super::memory::{Address, Free};
+use super::watches::Watches;
 use crate::error::{Error, Result};
 
 /// How many emulated GPUs there are.
@@ -130,6 +132,25 @@ impl Driver {
 
     pub(super) fn describe(&self) -> String {
         format!("cuda:{} (emulated)", self.ordinal)
+    }
+
+    /// How many GPUs there are.
+    pub(super) fn count() -> Result<usize> {
+        Ok(N_DEVICES)
+    }
+
+    pub(super) fn ordinal(&self) -> usize {
+        self.ordinal
+    }
+
+    /// What is asked while somebody waits for the device.
+    pub(super) fn watches(&self) -> &Watches {
+        self.stream.clock().watches()
+    }
+
+    /// Whether kernels of this device can read the memory of another one.
+    pub(super) fn reaches(&self, ordinal: usize) -> Result<bool> {
+        Ok(ordinal < N_DEVICES)
     }
 
     /// The stream as launchers take it.
