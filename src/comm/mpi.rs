@@ -306,7 +306,8 @@ fn is_aware_of_cuda() -> bool {
     false
 }
 
-/// Ends all processes.error: &Error) -> ! {
+/// Ends all processes.
+fn end(error: &Error) -> ! {
     // To stderr, since this process ends too.
     eprintln!("{error}");
     SimpleCommunicator::world().abort(1)

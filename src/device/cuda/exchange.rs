@@ -5,12 +5,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::driver::Driver;
 use super::memory::Address;
 use super::{Cuda, CudaView, CudaViewMut, Event, Link, dtype, ffi};
 use crate::device::{
-    Element, Exchange, FeatureElement, LinkFailure, MatrixMut, Offer, OfferedRows, Scalar,
-    check_matrix_mut,
+    Element, Exchange, FeatureElement, LinkFailure, MatrixMut, Offer, OfferedRows, Scalar, check_matrix_mut,
 };
 use crate::error::{Error, Result, check_length};
 
@@ -100,7 +98,7 @@ impl<S: Scalar> Exchange for Cuda<S> {
     const MAX_TABLES: usize = ffi::COHOP_MAX_TABLES as usize;
 
     fn for_rank(&self, rank: usize) -> Result<Self> {
-        let ordinal = rank % Driver::count()?;
+        let ordinal = rank % self.driver().count()?;
         if ordinal == self.driver().ordinal() { Ok(self.clone()) } else { Cuda::new(ordinal) }
     }
 

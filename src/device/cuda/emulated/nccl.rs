@@ -121,7 +121,7 @@ impl Nccl {
         if members.devices.len() != size || rank >= size || members.devices[rank].is_some() {
             return Err(error(format!("rank {rank} of {size} does not fit those that have come")));
         }
-        members.devices[rank] = Some(driver.ordinal);
+        members.devices[rank] = Some(driver.device.ordinal);
         JOINED.notify_all();
         let start = Instant::now();
         loop {
@@ -165,7 +165,7 @@ impl Nccl {
             Arc::new_cyclic(|itself| Group {
                 communicator: self.id,
                 rank: self.rank,
-                device: driver.ordinal,
+                device: driver.device.ordinal,
                 stream: stream.number(),
                 clock: stream.clock().clone(),
                 sends,
