@@ -269,6 +269,9 @@ int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations,
 
 // ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
 // Scratch of the sums: for each output [cols, cohop_sum_rows_parts(rows, cols)] scalars.
+// scratch: [3, cols, cohop_sum_rows_parts(rows, cols)] scalars; mean, squares: [cols].
+int32_t cohop_moments(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* mean,
+                      void* squares, void* stream);
 int32_t cohop_sum_squared_deviation(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* center,
                                     void* scratch, void* out, void* stream);
 int32_t cohop_inverse_square_root(cohop_dtype scalar, uint64_t n, const void* x, double factor, double epsilon,

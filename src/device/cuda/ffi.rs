@@ -831,6 +831,16 @@ unsafe extern "C" {
         dweight: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_moments(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        mean: *mut ::std::os::raw::c_void,
+        squares: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_sum_squared_deviation(
         scalar: cohop_dtype,
         rows: u64,
