@@ -523,6 +523,7 @@ unsafe extern "C" {
         n_rows: u64,
         n_cols: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         table: *const ::std::os::raw::c_void,
         n_table: u64,
@@ -538,11 +539,12 @@ unsafe extern "C" {
         status: *mut cohop_status,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
+    pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, longest_row: u64, cols: u64) -> u64;
     pub fn cohop_spmm(
         scalar: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         indptr: *const u32,
         indices: *const u32,
@@ -560,6 +562,7 @@ unsafe extern "C" {
         scalar: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         heads: u64,
         dim: u64,
         indptr: *const u32,
@@ -572,11 +575,12 @@ unsafe extern "C" {
         add: bool,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    pub fn cohop_spmm_max_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
+    pub fn cohop_spmm_max_bytes(scalar: cohop_dtype, n_edge: u64, longest_row: u64, cols: u64) -> u64;
     pub fn cohop_spmm_max(
         scalar: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         indptr: *const u32,
         indices: *const u32,
@@ -590,6 +594,7 @@ unsafe extern "C" {
         scalar: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         indptr: *const u32,
         indices: *const u32,
@@ -877,6 +882,16 @@ unsafe extern "C" {
         right: *const ::std::os::raw::c_void,
         parts: *mut ::std::os::raw::c_void,
         dweight: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_moments(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        mean: *mut ::std::os::raw::c_void,
+        squares: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sum_squared_deviation(

@@ -102,7 +102,7 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         named(attention::BODIES, "gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula"),
         named(attention::BODIES, "head_dot_is_its_formula hubs"),
         named(relation::BODIES, "both_orders_equal_the_sum_over_edges"),
-        named(batch_norm::BODIES, "batch_norm"),
+        named(batch_norm::BODIES, "batch_norm moments"),
         named(loss::BODIES, "log_softmax_nll right_predictions_are_counted element_losses"),
         named(optimizer::BODIES, "adam adam_of_rows sgd"),
         named(sample::BODIES, "short_rows rows_beyond_a_warps_registers many_relations layers"),
