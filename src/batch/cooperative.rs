@@ -108,7 +108,7 @@ impl<D: Device> Cooperative<D> {
 
 impl<D: Device> BatchSource<D> for Cooperative<D> {
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
-        self.on_host(seeds, number)?.to_device(device)
+        self.on_host(seeds, number)?.to_device(device)?.grouped(device, &self.slicer)
     }
 
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {
