@@ -309,15 +309,24 @@ typedef struct cohop_adam {
   double correction2;
 } cohop_adam;
 
-// step: on the host.
-int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n, const cohop_adam* step, const void* grad, void* first_moment,
-                        void* second_moment, void* parameter, void* stream);
-// n rows of the gradient, for those of the parameter, [rows, dim], that `index` says.
+// A parameter of n scalars, its gradient and its state: Adam's two moments, or SGD's velocity, which has no second.
+typedef struct cohop_parameter {
+  uint64_t n;
+  const void* grad;
+  void* first_moment;
+  void* second_moment;
+  void* value;
+} cohop_parameter;
+
+// parameters, steps: [n_parameters], on the host. A launch takes up to 32 parameters.
+int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n_parameters, const cohop_parameter* parameters,
+                        const cohop_adam* steps, void* stream);
+// step: on the host. n rows of the gradient, for those of the parameter, [rows, dim], that `index` says.
 int32_t cohop_adam_rows(cohop_dtype scalar, uint64_t n, uint64_t rows, uint64_t dim, const cohop_adam* step,
                         const uint32_t* index, const void* grad, void* first_moment, void* second_moment,
                         void* parameter, cohop_status* status, void* stream);
-int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentum, double weight_decay,
-                       const void* grad, void* velocity, void* parameter, void* stream);
+int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n_parameters, const cohop_parameter* parameters, double lr,
+                       double momentum, double weight_decay, void* stream);
 
 // ---- sample (Sample) --------------------------------------------------------------------------------------------
 // A layer is sampled in three steps. Rows: destinations are looked up and checked. Picking: how many edges each row

@@ -213,6 +213,27 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct cohop_parameter {
+    pub n: u64,
+    pub grad: *const ::std::os::raw::c_void,
+    pub first_moment: *mut ::std::os::raw::c_void,
+    pub second_moment: *mut ::std::os::raw::c_void,
+    pub value: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_parameter"][::std::mem::size_of::<cohop_parameter>() - 40usize];
+    ["Alignment of cohop_parameter"][::std::mem::align_of::<cohop_parameter>() - 8usize];
+    ["Offset of field: cohop_parameter::n"][::std::mem::offset_of!(cohop_parameter, n) - 0usize];
+    ["Offset of field: cohop_parameter::grad"][::std::mem::offset_of!(cohop_parameter, grad) - 8usize];
+    ["Offset of field: cohop_parameter::first_moment"]
+        [::std::mem::offset_of!(cohop_parameter, first_moment) - 16usize];
+    ["Offset of field: cohop_parameter::second_moment"]
+        [::std::mem::offset_of!(cohop_parameter, second_moment) - 24usize];
+    ["Offset of field: cohop_parameter::value"][::std::mem::offset_of!(cohop_parameter, value) - 32usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct cohop_graph {
     pub n_vertices: u64,
     pub indptr: *const u64,
@@ -940,12 +961,9 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cohop_adam_step(
         scalar: cohop_dtype,
-        n: u64,
-        step: *const cohop_adam,
-        grad: *const ::std::os::raw::c_void,
-        first_moment: *mut ::std::os::raw::c_void,
-        second_moment: *mut ::std::os::raw::c_void,
-        parameter: *mut ::std::os::raw::c_void,
+        n_parameters: u64,
+        parameters: *const cohop_parameter,
+        steps: *const cohop_adam,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_adam_rows(
@@ -964,13 +982,11 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cohop_sgd_step(
         scalar: cohop_dtype,
-        n: u64,
+        n_parameters: u64,
+        parameters: *const cohop_parameter,
         lr: f64,
         momentum: f64,
         weight_decay: f64,
-        grad: *const ::std::os::raw::c_void,
-        velocity: *mut ::std::os::raw::c_void,
-        parameter: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sample_rows(
