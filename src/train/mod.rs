@@ -25,6 +25,7 @@ mod full_inference;
 mod loader;
 mod lock;
 mod metrics;
+mod pace;
 mod pipeline;
 mod predict;
 mod readings;

@@ -240,6 +240,11 @@ impl Event {
     pub(super) fn is_done(&self) -> bool {
         self.0.is_complete()
     }
+
+    /// Waits until the stream has passed it.
+    pub(super) fn reach(&self) -> Result<()> {
+        self.0.synchronize().map_err(device_error("wait for an event"))
+    }
 }
 
 fn name(error: DriverError) -> String {
