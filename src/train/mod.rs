@@ -31,6 +31,7 @@ mod predict;
 mod readings;
 mod report;
 mod schedule;
+mod tally;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, ParallelInfo, read_info};
