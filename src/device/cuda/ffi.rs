@@ -279,6 +279,7 @@ pub const COHOP_FOUND_HUBS: _bindgen_ty_2 = 2;
 pub const COHOP_FOUND_KEPT: _bindgen_ty_2 = 3;
 pub const COHOP_FOUND_SCRATCH: _bindgen_ty_2 = 4;
 pub const COHOP_FOUND_EXPECTED: _bindgen_ty_2 = 5;
+pub const COHOP_FOUND_NEW: _bindgen_ty_2 = 6;
 pub const COHOP_FOUND_ENTRIES: _bindgen_ty_2 = 8;
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
 pub const COHOP_HUB_DEGREE: _bindgen_ty_3 = 4096;
