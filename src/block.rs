@@ -42,6 +42,7 @@ pub struct Block<D: Device> {
     relations: OnceLock<RelationEdges<D>>,
     /// Of relations' destinations and sources; see [`relation_ends`](Block::relation_ends).
     relation_ends: [OnceLock<RelationEdges<D>>; 2],
+    relation_messages: OnceLock<Pattern<D>>,
     edges: OnceLock<Pattern<D>>,
 }
 
@@ -119,6 +120,7 @@ impl<D: Device> Block<D> {
             mean_with_self: OnceLock::new(),
             relations: OnceLock::new(),
             relation_ends: Default::default(),
+            relation_messages: OnceLock::new(),
             edges: OnceLock::new(),
         })
     }
@@ -145,6 +147,7 @@ impl<D: Device> Block<D> {
         self.edge_type = Some(edge_type);
         self.relations = OnceLock::new();
         self.relation_ends = Default::default();
+        self.relation_messages = OnceLock::new();
         Ok(self)
     }
 

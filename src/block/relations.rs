@@ -4,7 +4,7 @@ use super::Block;
 use crate::batch::RelationNeeds;
 use crate::device::{Csr, Device, Direction, RelationEdges, RelationGroups};
 use crate::error::{Error, Result, check_length};
-use crate::pattern::get_or_try_init;
+use crate::pattern::{Pattern, get_or_try_init};
 
 impl<D: Device> Block<D> {
     /// The edges grouped by relation and destination, and by relation and source. Made by the first call.
@@ -39,6 +39,22 @@ impl<D: Device> Block<D> {
         get_or_try_init(ends, || one_edge_a_group(device, groups, self.n_src()))
     }
 
+    /// The edges by destination, with the group of their relation and source as columns. Made by the first call.
+    ///
+    /// Errors: those of [`relations`](Block::relations).
+    pub(crate) fn relation_messages(&self, device: &D, n_relations: usize) -> Result<&Pattern<D>> {
+        let edges = self.relations(device, n_relations)?;
+        get_or_try_init(&self.relation_messages, || {
+            let copy = |from: D::View<'_, u32>| -> Result<D::Buffer<u32>> {
+                let mut out = device.allocate(D::view_len(&from))?;
+                device.copy(from, D::view_mut(&mut out))?;
+                Ok(out)
+            };
+            let (indptr, indices) = (copy(self.csr().indptr)?, copy(D::view(&edges.source_group))?);
+            Pattern::from_valid(edges.n_dst, edges.by_source.n_groups(), indptr, indices)
+        })
+    }
+
     /// Makes what layers over relations need, so that steps find it made: on a device, the host reads how many groups
     /// there are.
     ///
@@ -49,6 +65,7 @@ impl<D: Device> Block<D> {
             for direction in [Direction::Forward, Direction::Backward] {
                 self.relation_ends(device, needs.n_relations, direction)?;
             }
+            self.relation_messages(device, needs.n_relations)?;
         }
         Ok(())
     }

@@ -447,7 +447,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             readings.read(device, group, sums)?;
         }
         let statistics = tape.take_statistics();
-        let gradients = tape.backward(loss)?;
+        let gradients = tape.backward_from(loss, readings.one.clone())?;
         let parameters = self.model.parameters_mut();
         let mut gradients = group.sum_gradients(device, gradients)?;
         if let Some(norm) = self.config.clip_norm {
