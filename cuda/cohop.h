@@ -509,8 +509,8 @@ int32_t cohop_sample_draw(cohop_draw draw, cohop_variates variates, uint64_t str
 
 // ---- relabel (Sample) -------------------------------------------------------------------------------------------
 // Sources of the edges, and where each source comes first: dst[i] at i, edge e at n_dst + e.
-// edge_id: [n_edge], UINT64_MAX for an edge that there is not, after all others; null: walks. source: [n_edge], an output
-// unless edge_id is null; first: [n_edge]; rank: [n_edge + 1]; table: [n_slots],
+// edge_id: [n_edge], UINT64_MAX for an edge that there is not, after all others; null: walks. source: [n_edge], an
+// output unless edge_id is null; first: [n_edge]; rank: [n_edge + 1]; table: [n_slots],
 // at least two for each id that can come; edge_type, edge_weight: [n_edge] or null, the latter of scalars. *n_new = the
 // number of new sources.
 uint64_t cohop_relabel_bytes(uint64_t n_edge);

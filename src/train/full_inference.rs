@@ -196,8 +196,8 @@ struct Chunks<'a, D> {
 }
 
 impl<D: Device> Chunks<'_, D> {
-    /// `[n, cols]`: the rows that `compute` makes of what `work` has prepared for each chunk, after the event. `None` if
-    /// `n` is 0.
+    /// `[n, cols]`: the rows that `compute` makes of what `work` has prepared for each chunk, after the event. `None`
+    /// if `n` is 0.
     fn compute<T: Send + 'static>(
         &self,
         n: usize,

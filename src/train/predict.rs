@@ -71,8 +71,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         }
     }
 
-    /// The evaluation of `vertices` by scores that stay on the device. `None`: the host has to read them, as they are in
-    /// its memory, or on several processing elements, or may not be finite, or as they are to be ranked.
+    /// The evaluation of `vertices` by scores that stay on the device. `None`: the host has to read them, as they are
+    /// in its memory, or on several processing elements, or may not be finite, or as they are to be ranked.
     ///
     /// Errors: those of [`evaluate`](Trainer::evaluate).
     fn evaluate_there(&self, vertices: &[u32], labels: &[i32]) -> Result<Option<Evaluation>> {

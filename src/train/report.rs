@@ -31,9 +31,9 @@ pub struct EpochReport {
     pub sample_seconds: f64,
     /// Seconds spent slicing features, summed over workers.
     pub gather_seconds: f64,
-    /// Seconds of forward, backward and optimiser. On a device, which does steps while the host goes on: seconds in which
-    /// the host gave it steps or waited for their ends, the last one's included; what the device did while the host waited
-    /// for a batch is in `wait_seconds`.
+    /// Seconds of forward, backward and optimiser. On a device, which does steps while the host goes on: seconds in
+    /// which the host gave it steps or waited for their ends, the last one's included; what the device did while the
+    /// host waited for a batch is in `wait_seconds`.
     pub compute_seconds: f64,
     /// Seconds of exchange between processing elements.
     pub exchange_seconds: f64,

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Activity {
     /// Times that the host waited for the device.
     pub waits: u64,
-    /// Times that the host waited for an event of earlier work, while later work was queued: a device that is not behind
-    /// costs nothing then, and one that is does not run dry.
+    /// Times that the host waited for an event of earlier work, while later work was queued: a device that is not
+    /// behind costs nothing then, and one that is does not run dry.
     pub waits_for_events: u64,
     /// Kernels launched. Those that CUDA's own libraries launch are not counted; on a GPU, those of all devices of the
     /// process are.

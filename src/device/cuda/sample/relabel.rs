@@ -55,9 +55,9 @@ impl<S: Scalar> Layer<'_, S> {
             let scratch = cuda.scratch::<u8>(unsafe { ffi::cohop_relabel_bytes(n_edge as u64) } as usize)?;
             let total = self.found.pointer().wrapping_add(ffi::COHOP_FOUND_NEW as usize);
             let stream = self.stream()?;
-            // SAFETY: arrays of edges have `n_edge` elements, `rank` one more; edge ids are those of the graph, or of no
-            // edge; the table has two slots for each id: no more than there are vertices, and destinations that may be
-            // none. `found` has the entry.
+            // SAFETY: arrays of edges have `n_edge` elements, `rank` one more; edge ids are those of the graph, or of
+            // no edge; the table has two slots for each id: no more than there are vertices, and destinations that may
+            // be none. `found` has the entry.
             let code = unsafe {
                 ffi::cohop_relabel_find(
                     self.graph.for_kernels(),
