@@ -95,6 +95,7 @@ struct Stepped {
   uint64_t n;
   const S* grad;
   S *first_moment, *second_moment, *value;
+  bool is_packed;  // all can be accessed 16 bytes at a time
 };
 
 /// The parameters of a launch. A thread takes a pack of one of them.
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(BLOCK) step_kernel(const Launch<S, Step> launc
   const Stepped<S, Step>& of = launch.parameters[own];
   const uint64_t i = (static_cast<uint64_t>(blockIdx.x - launch.first_block[own]) * BLOCK + threadIdx.x) * PACK<S>;
   const uint64_t end = i + PACK<S> < of.n ? i + PACK<S> : of.n;
-  if (end - i == PACK<S> && i < of.n && packs<S>(0, of.grad, of.first_moment, of.second_moment, of.value)) {
+  if (of.is_packed && i + PACK<S> <= of.n) {
     of.step.template update<PACK<S>>(of.grad + i, of.first_moment + i, of.second_moment + i, of.value + i);
     return;
   }
@@ -138,7 +139,8 @@ int32_t step_all(uint64_t n_parameters, const cohop_parameter* parameters, StepO
       if (p >= n_parameters) continue;
       const cohop_parameter& of = parameters[p];
       launch.parameters[k] = {step_of(p), of.n, static_cast<const S*>(of.grad), static_cast<S*>(of.first_moment),
-                              static_cast<S*>(of.second_moment), static_cast<S*>(of.value)};
+                              static_cast<S*>(of.second_moment), static_cast<S*>(of.value),
+                              packs<S>(0, of.grad, of.first_moment, of.second_moment, of.value)};
       n_blocks += (of.n + BLOCK * PACK<S> - 1) / (BLOCK * PACK<S>);
     }
     if (n_blocks == 0) continue;
