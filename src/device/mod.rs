@@ -52,7 +52,7 @@ pub use gemm::Gemm;
 pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
 pub use loss::{ElementLoss, IGNORED, Loss};
 pub(crate) use loss::{check_element_loss, check_element_loss_backward};
-pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use optimizer::{AdamParameter, AdamStep, Optimizer, SgdParameter, SgdStep};
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub(crate) use sample::factors_of_degree;
 pub use sample::{DegreeFactors, LaborIterations, Method, Sample, SampleSpec, SampledBlock};

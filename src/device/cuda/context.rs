@@ -168,6 +168,17 @@ impl Context {
         })
     }
 
+    /// Waits for what `query` asks about as long as works may wait for other devices: those may never end, and a call of
+    /// the driver that waits for them would not either.
+    fn watch(&self, query: impl Fn() -> sys::CUresult) -> Result<()> {
+        self.bind()?;
+        while !self.watches.is_empty() && query() == sys::CUresult::CUDA_ERROR_NOT_READY {
+            self.watches.look()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     /// The error to be returned for a failure, of the driver or of a library over it.
     pub(super) fn fail(&self, failure: Failure) -> Error {
         self.lost.fail(failure)
@@ -213,16 +224,8 @@ impl Stream {
 
     /// Waits for all work given to the stream so far.
     pub(super) fn synchronize(&self) -> Result<()> {
-        self.context.bind()?;
-        // What waits for other devices may never end, and a call of the driver that waits for it would not either.
-        while !self.context.watches.is_empty() {
-            // SAFETY: the stream is live.
-            match unsafe { sys::cuStreamQuery(self.raw) } {
-                sys::CUresult::CUDA_ERROR_NOT_READY => self.context.watches.look()?,
-                code => return self.context.check("wait for the device", code),
-            }
-            std::thread::yield_now();
-        }
+        // SAFETY: the stream is live.
+        self.context.watch(|| unsafe { sys::cuStreamQuery(self.raw) })?;
         // SAFETY: the stream is live.
         self.context.check("wait for the device", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
@@ -291,6 +294,16 @@ impl Event {
             sys::CUresult::CUDA_ERROR_NOT_READY => false,
             code => self.context.check("query an event", code).is_ok(),
         }
+    }
+}
+
+impl Event {
+    /// Waits until the stream has passed it.
+    pub(super) fn reach(&self) -> Result<()> {
+        // SAFETY: the event is live.
+        self.context.watch(|| unsafe { sys::cuEventQuery(self.raw) })?;
+        // SAFETY: as above.
+        self.context.check("wait for an event", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 }
 

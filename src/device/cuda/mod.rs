@@ -345,6 +345,12 @@ impl<S: Scalar> Storage for Cuda<S> {
         self.driver().wait_for(event)
     }
 
+    fn reach(&self, event: &Event) -> Result<()> {
+        self.stream()?;
+        self.queue.counters.wait_for_event();
+        event.reach()
+    }
+
     fn host(&self) -> Cpu<S> {
         Cpu::page_locked(self.driver().clone())
     }

@@ -217,27 +217,41 @@ impl Stream {
     ///
     /// Errors: a work has failed, or the stream waits for what does not come.
     pub(super) fn wait(&self) -> Result<()> {
+        let end = timeline().state().queue(self.number).n_queued;
+        self.clock.wait(self.number, |state| state.queue(self.number).n_done >= end)
+    }
+}
+
+impl Clock {
+    /// Waits until the mark's stream has passed it, and no longer.
+    ///
+    /// Errors: a work has failed, or the stream waits for what does not come.
+    pub(super) fn reach(self: &Arc<Self>, mark: &Mark) -> Result<()> {
+        self.wait(mark.stream, |_| mark.is_passed())
+    }
+
+    /// Lets time pass, at least that of `stream`, until something has come about.
+    fn wait(self: &Arc<Self>, stream: u64, has_come: impl Fn(&mut State) -> bool) -> Result<()> {
         let (seed, mut last) = (seed(), Instant::now());
         let mut state = timeline().state();
-        let end = state.queue(self.number).n_queued;
-        while state.queue(self.number).n_done < end {
-            let by_chance = if seed.is_multiple_of(2) { state.any(seed, &self.clock) } else { None };
-            if let Some(next) = by_chance.or_else(|| state.needed_by(self.number)) {
+        while !has_come(&mut state) {
+            let by_chance = if seed.is_multiple_of(2) { state.any(seed, self) } else { None };
+            if let Some(next) = by_chance.or_else(|| state.needed_by(stream)) {
                 state = timeline().run(state, next);
                 last = Instant::now();
             } else if last.elapsed() < patience() {
                 state = timeline().glance(state);
-                if let Err(error) = self.clock.look() {
+                if let Err(error) = self.look() {
                     drop(state);
                     return Err(error);
                 }
             } else {
-                self.clock.lose(state.hang(self.number));
+                self.lose(state.hang(stream));
                 break;
             }
         }
         drop(state);
-        self.clock.check("wait for the device")
+        self.check("wait for the device")
     }
 }
 
