@@ -206,6 +206,12 @@ impl Driver {
         self.stream.record_event(None).map(Event).map_err(device_error("record an event"))
     }
 
+    /// The same, with the time at which the stream passes it.
+    pub(super) fn record_timed(&self) -> Result<Event> {
+        let flags = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        self.stream.record_event(flags).map(Event).map_err(device_error("record an event"))
+    }
+
     /// Makes all work given to the stream from now on wait for `event`.
     pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
         self.stream.wait(&event.0).map_err(device_error("wait for an event"))
@@ -239,6 +245,12 @@ impl Event {
     /// Whether the stream has passed it.
     pub(super) fn is_done(&self) -> bool {
         self.0.is_complete()
+    }
+
+    /// Seconds from this event to `end`, both [timed](Driver::record_timed). Waits for them.
+    pub(super) fn seconds_until(&self, end: &Event) -> Result<f64> {
+        let milliseconds = self.0.elapsed_ms(&end.0).map_err(device_error("read the time between events"))?;
+        Ok(f64::from(milliseconds) / 1e3)
     }
 }
 
