@@ -105,6 +105,9 @@ impl Run {
     }
 }
 
+/// What a clock is given.
+pub(super) type Work<'a> = &'a mut dyn FnMut() -> Result<()>;
+
 /// A span between two events should not be shorter: their clock ticks every half microsecond.
 const SPAN: f64 = 5e-3;
 /// The most launches in a span.
@@ -132,7 +135,7 @@ pub(super) fn measure<T>(
 /// they are short; returns also how many.
 pub(super) fn measure_repeated(
     protocol: Protocol,
-    clock: impl Fn(&mut dyn FnMut() -> Result<()>) -> Result<f64>,
+    clock: impl Fn(Work<'_>) -> Result<f64>,
     mut run: impl FnMut() -> Result<()>,
 ) -> Result<(Times, usize)> {
     // The second run finds caches and memory as later ones do.
@@ -231,7 +234,7 @@ mod tests {
         assert_eq!([1.0, 5e-3, 4e-3, 1e-4, 1e-9, 0.0].map(repeats), [1, 1, 2, 50, 1000, 1000]);
         // A clock by which every run takes a millisecond.
         let calls = std::cell::Cell::new(0);
-        let clock = |work: &mut dyn FnMut() -> Result<()>| {
+        let clock = |work: Work<'_>| {
             let before = calls.get();
             work()?;
             Ok(1e-3 * f64::from(calls.get() - before))

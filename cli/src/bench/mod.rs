@@ -26,15 +26,16 @@ use super::table::Table;
 use super::{Global, number, output};
 use cohop::device::{Cpu, Device, Storage};
 use cohop::{Error, Result};
-use measure::{Protocol, Times, measure, measure_repeated};
+use measure::{Protocol, Times, Work, measure, measure_repeated};
 use row::{Amount, Row};
 use workload::{Size, Workload};
 
 /// Measure the kernels on this machine
 ///
 /// Checks every answer before timing it. Repeats runs during which other processes were busy, up to three times as many
-/// runs in total. On a GPU, kernels and layers are timed by events on it, around as many launches as take 5 ms. "of copy" is the bandwidth relative to a plain copy's; rows that are read again count again, so it
-/// can exceed 100 % if they stay in a cache.
+/// runs in total. On a GPU, kernels and layers are timed by events on it, around as many launches as take 5 ms. "of
+/// copy" is the bandwidth relative to a plain copy's; rows that are read again count again, so it can exceed 100 % if
+/// they stay in a cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -338,15 +339,13 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
 
 /// A clock of a device that has one of its own: a GPU.
 #[cfg(any(feature = "cuda", feature = "emulate"))]
-fn clock_of<D: Storage>(
-    device: &D,
-) -> Option<impl Fn(&mut dyn FnMut() -> Result<()>) -> Result<f64> + use<D>> {
+fn clock_of<D: Storage>(device: &D) -> Option<impl Fn(Work<'_>) -> Result<f64> + use<D>> {
     let cuda = (device as &dyn Any).downcast_ref::<cohop::device::Cuda<f32>>()?.clone();
-    Some(move |work: &mut dyn FnMut() -> Result<()>| cuda.time(work))
+    Some(move |work: Work<'_>| cuda.time(work))
 }
 
 #[cfg(not(any(feature = "cuda", feature = "emulate")))]
-fn clock_of<D: Storage>(_: &D) -> Option<fn(&mut dyn FnMut() -> Result<()>) -> Result<f64>> {
+fn clock_of<D: Storage>(_: &D) -> Option<fn(Work<'_>) -> Result<f64>> {
     None
 }
 
