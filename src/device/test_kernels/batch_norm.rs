@@ -104,11 +104,16 @@ fn batch_norm_of_long_and_wide_matrices<D: BatchNorm>(device: &D) {
 }
 
 /// Per column, in f64: the mean, and the sum of squared deviations from it. Of differences from the first row, which
-/// are exact where the mean is large.
+/// are exact where the mean is large, and with what rounding takes away from the sums: kernels may compute in f64 too.
 fn naive_moments(x: &[f64], rows: usize, cols: usize) -> [Vec<f64>; 2] {
     let column = |c: usize| (0..rows).map(move |i| x[i * cols + c] - x[c]);
-    let mean: Vec<f64> = (0..cols).map(|c| column(c).sum::<f64>() / rows.max(1) as f64).collect();
-    let squares = (0..cols).map(|c| column(c).map(|d| (d - mean[c]).powi(2)).sum()).collect();
+    let sums = |term: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+        let mut sums = Expected::zeros(cols);
+        (0..cols).for_each(|c| column(c).for_each(|d| sums.add(c, term(c, d))));
+        sums.values.iter().zip(&sums.rounded).map(|(sum, rounded)| sum + rounded).collect()
+    };
+    let mean: Vec<f64> = sums(&|_, d| d).iter().map(|sum| sum / rows.max(1) as f64).collect();
+    let squares = sums(&|c, d| (d - mean[c]).powi(2));
     let first = |c: usize| if rows == 0 { 0.0 } else { x[c] };
     [(0..cols).map(|c| first(c) + mean[c]).collect(), squares]
 }
