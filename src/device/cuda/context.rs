@@ -242,11 +242,19 @@ impl Stream {
 
     /// An event that follows all work given to the stream so far.
     pub(super) fn record(&self) -> Result<Event> {
+        self.record_with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// The same, with the time at which the stream passes it.
+    pub(super) fn record_timed(&self) -> Result<Event> {
+        self.record_with(sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn record_with(&self, flags: sys::CUevent_flags) -> Result<Event> {
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: written during the call only.
-        self.context.check("create an event", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
+        self.context.check("create an event", unsafe { sys::cuEventCreate(&mut raw, flags as u32) })?;
         let event = Event { raw, context: self.context.clone() };
         // SAFETY: both are live, and of this context.
         self.context.check("record an event", unsafe { sys::cuEventRecord(raw, self.raw) })?;
@@ -298,6 +306,16 @@ impl Event {
 }
 
 impl Event {
+    /// Seconds from this event to `end`, both [timed](Stream::record_timed) and passed.
+    pub(super) fn seconds_until(&self, end: &Event) -> Result<f64> {
+        self.context.bind()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are live; written during the call only.
+        let code = unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.raw, end.raw) };
+        self.context.check("read the time between events", code)?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+
     /// Waits until the stream has passed it.
     pub(super) fn reach(&self) -> Result<()> {
         // SAFETY: the event is live.

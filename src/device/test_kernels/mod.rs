@@ -17,6 +17,7 @@ mod relation;
 mod rows;
 mod sample;
 mod sparse;
+mod sparse_hubs;
 mod sparse_not_finite;
 mod threads;
 

@@ -416,6 +416,11 @@ impl Driver {
         Ok(Event(self.stream.mark(), self.stream.clock().clone()))
     }
 
+    /// The same: every event here has its time.
+    pub(super) fn record_timed(&self) -> Result<Event> {
+        self.record()
+    }
+
     /// Makes all work given to the stream from now on wait for `event`.
     pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
         self.bind()?;
@@ -437,6 +442,16 @@ impl Event {
     /// Waits until the stream has passed it.
     pub(super) fn reach(&self) -> Result<()> {
         self.1.reach(&self.0)
+    }
+
+    /// Seconds of the host's clock from this event to `end`, both passed.
+    pub(super) fn seconds_until(&self, end: &Event) -> Result<f64> {
+        self.0.seconds_until(&end.0).ok_or_else(|| Error::Device {
+            operation: "read the time between events",
+            code: 600,
+            name: "not ready".into(),
+            message: String::new(),
+        })
     }
 }
 

@@ -11,7 +11,7 @@
 //! After an error, a device's later works do not run, and all calls return the error, as CUDA does it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,18 @@ impl Clock {
 #[derive(Debug)]
 pub(super) struct Mark {
     stream: u64,
-    is_passed: AtomicBool,
+    /// When it was passed.
+    passed: OnceLock<Instant>,
 }
 
 impl Mark {
     pub(super) fn is_passed(&self) -> bool {
-        self.is_passed.load(Ordering::Acquire)
+        self.passed.get().is_some()
+    }
+
+    /// Seconds from here to `end`, if both are passed.
+    pub(super) fn seconds_until(&self, end: &Mark) -> Option<f64> {
+        Some(end.passed.get()?.saturating_duration_since(*self.passed.get()?).as_secs_f64())
     }
 }
 
@@ -208,7 +214,7 @@ impl Stream {
 
     /// A mark that is passed when all that was queued before is done.
     pub(super) fn mark(&self) -> Arc<Mark> {
-        let mark = Arc::new(Mark { stream: self.number, is_passed: AtomicBool::new(false) });
+        let mark = Arc::new(Mark { stream: self.number, passed: OnceLock::new() });
         self.queue(Work::Pass(mark.clone()));
         mark
     }
@@ -363,7 +369,8 @@ impl Timeline {
                 }
             }
             Work::CleanUp(work) => work(),
-            Work::Pass(mark) => mark.is_passed.store(true, Ordering::Release),
+            // A mark is queued once.
+            Work::Pass(mark) => drop(mark.passed.set(Instant::now())),
             Work::WaitFor(_) | Work::Meet(_) => {}
         }
         let mut state = self.state();
