@@ -27,7 +27,7 @@ use super::{Global, number, output};
 use cohop::device::{Cpu, Device, Storage};
 use cohop::{Error, Result};
 use measure::{Protocol, Times, measure};
-use row::{Amount, Row};
+use row::{Amount, Asked, Counts, Row};
 use workload::{Size, Workload};
 
 /// Measure the kernels on this machine
@@ -275,20 +275,25 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
             device.synchronize()?;
             Ok(made)
         };
-        let mut run = |made| {
-            run(made)?;
-            device.synchronize()
-        };
-        let (times, peak_bytes) = {
+        let (times, counts) = {
             let mut ready = ready;
+            let made = ready()?;
             let before = start_peak(device);
-            run(ready()?)?;
+            let asked = asked(device);
+            run(made)?;
+            // Without the wait below, which is the benchmark's.
+            let asked = asked.zip(self::asked(device)).map(|(before, after)| after.since(before));
+            device.synchronize()?;
             let peak_bytes = peak(device).zip(before).map(|(peak, before)| peak.saturating_sub(before));
             // This was a warm-up run.
             let warmup = self.protocol.warmup.saturating_sub(1);
-            (measure(Protocol { warmup, ..self.protocol }, ready, run)?, peak_bytes)
+            let run = |made| {
+                run(made)?;
+                device.synchronize()
+            };
+            (measure(Protocol { warmup, ..self.protocol }, ready, run)?, Counts { peak_bytes, asked })
         };
-        self.keep(work, size, &amount, times, peak_bytes)
+        self.keep(work, size, &amount, times, counts)
     }
 
     /// Keeps the row of `times`.
@@ -298,7 +303,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         size: String,
         amount: &Amount,
         times: Times,
-        peak_bytes: Option<u64>,
+        counts: Counts,
     ) -> Result<()> {
         let times = times.per_part(amount.parts);
         let rate = amount.bytes.map(|bytes| bytes / times.median());
@@ -309,7 +314,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
                 return Ok(());
             }
         }
-        let row = Row::new(work, size, &times, amount, peak_bytes, self.copy_rate, self.device.describe());
+        let row = Row::new(work, size, &times, amount, counts, self.copy_rate, self.device.describe());
         if self.json {
             output::json(&row)?;
         }
@@ -328,4 +333,17 @@ fn start_peak<D: Storage>(device: &D) -> Option<u64> {
 fn peak<D: Storage>(device: &D) -> Option<u64> {
     let cpu = (device as &dyn Any).downcast_ref::<Cpu<f32>>()?;
     Some(cpu.memory_statistics().peak_bytes)
+}
+
+/// What a device was asked to do since it was opened, if it counts that: a GPU does.
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+fn asked<D: Storage>(device: &D) -> Option<Asked> {
+    let cuda = (device as &dyn Any).downcast_ref::<cohop::device::Cuda<f32>>()?;
+    let activity = cuda.activity();
+    Some(Asked { waits: activity.waits, launches: activity.launches })
+}
+
+#[cfg(not(any(feature = "cuda", feature = "emulate")))]
+fn asked<D: Storage>(_: &D) -> Option<Asked> {
+    None
 }
