@@ -94,35 +94,59 @@ uint64_t cohop_scatter_add_bytes(cohop_dtype scalar, uint64_t rows, uint64_t col
 // scratch: cohop_scatter_add_bytes(scalar, rows, cols) bytes.
 int32_t cohop_scatter_add(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const uint32_t* index,
                           uint64_t n_out, void* scratch, void* out, cohop_status* status, void* stream);
-// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes, where cols is the table's. The factors `edge`, `row`, `column`
-// and `own` are optional; out: [n_rows, cols], or [n_rows, 2 * cols] without `own`.
+// scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, cols) bytes, where cols is the table's. The factors `edge`,
+// `row`, `column` and `own` are optional; out: [n_rows, cols], or [n_rows, 2 * cols] without `own`.
 int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_cols,
-                               uint64_t n_edge, uint64_t cols, const void* table, uint64_t n_table,
-                               const uint32_t* index, const uint32_t* indptr, const uint32_t* indices,
-                               const void* edge, const void* row, const void* column, const void* own, void* scratch,
-                               void* out, cohop_status* status, void* stream);
+                               uint64_t n_edge, uint64_t longest_row, uint64_t cols, const void* table,
+                               uint64_t n_table, const uint32_t* index, const uint32_t* indptr,
+                               const uint32_t* indices, const void* edge, const void* row, const void* column,
+                               const void* own, void* scratch, void* out, cohop_status* status, void* stream);
 
 // ---- spmm (Spmm) ------------------------------------------------------------------------------------------------
-uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
-// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes. `positions` and the factors `edge`, `row`, `column` are
-// optional.
-int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
-                   const uint32_t* indices, const uint32_t* positions, const void* edge, const void* row,
-                   const void* column, const void* x, void* scratch, void* out, bool add, void* stream);
-// weight: [n_edge, heads], x: [_, heads * dim]; scratch: cohop_spmm_bytes(scalar, n_edge, heads * dim) bytes.
-int32_t cohop_spmm_heads(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, uint64_t dim,
-                         const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* weight,
-                         const void* x, void* scratch, void* out, bool add, void* stream);
-uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols);
-// scratch: cohop_spmm_max_bytes(scalar, n_edge, cols) bytes.
-int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
-                       const uint32_t* indices, const void* x, void* scratch, void* out, uint32_t* argmax,
-                       void* stream);
-// scratch: cohop_spmm_bytes(scalar, n_edge, cols) bytes.
-int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols,
-                                const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
+// `longest_row`: the most entries of a row that the caller expects; n_edge if it knows no better. Where that is little,
+// long rows are not cut: no second launch, and no scratch memory. A row that has more all the same is only slow.
+uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols);
+// scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, cols) bytes. `positions` and the factors `edge`, `row`,
+// `column` are optional.
+int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
+                   const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* edge,
+                   const void* row, const void* column, const void* x, void* scratch, void* out, bool add,
+                   void* stream);
+// weight: [n_edge, heads], x: [_, heads * dim]; scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, heads * dim)
+// bytes.
+int32_t cohop_spmm_heads(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t heads,
+                         uint64_t dim, const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions,
+                         const void* weight, const void* x, void* scratch, void* out, bool add, void* stream);
+uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols);
+// scratch: cohop_spmm_max_bytes(scalar, n_edge, longest_row, cols) bytes.
+int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
+                       const uint32_t* indptr, const uint32_t* indices, const void* x, void* scratch, void* out,
+                       uint32_t* argmax, void* stream);
+// scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, cols) bytes.
+int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                                uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
                                 const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
                                 void* stream);
+
+// ---- exchange (Exchange) ----------------------------------------------------------------------------------------
+// Some rows of a table that another device has offered: those that `rows: [n_rows]` names, also in its memory.
+typedef struct cohop_offered_rows {
+  const void* table;  // [n_table, cols]
+  uint64_t n_table;
+  const uint32_t* rows;
+  uint64_t n_rows;
+} cohop_offered_rows;
+enum { COHOP_MAX_TABLES = 64 };
+
+// from: [n_tables] on the host, at most COHOP_MAX_TABLES. out: [number of rows of all, cols]
+int32_t cohop_gather_offered(cohop_dtype scalar, cohop_dtype element, uint64_t cols, const cohop_offered_rows* from,
+                             uint32_t n_tables, const uint32_t* order, void* out, cohop_status* status, void* stream);
+// out: [n_out, cols]; index: [from->n_rows], no number twice.
+int32_t cohop_add_offered(cohop_dtype scalar, uint64_t cols, const cohop_offered_rows* from, const uint32_t* index,
+                          uint64_t n_out, void* out, cohop_status* status, void* stream);
+// Rows of any elements, as they are. row_bytes: a multiple of 2. out: [rows]
+int32_t cohop_pack_rows(uint64_t row_bytes, uint64_t rows, const void* table, uint64_t n_table, const uint32_t* index,
+                        void* out, cohop_status* status, void* stream);
 
 // ---- structure (Structure) --------------------------------------------------------------------------------------
 uint64_t cohop_transpose_bytes(uint64_t n_edge);
@@ -265,6 +289,9 @@ int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations,
 
 // ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
 // Scratch of the sums: for each output [cols, cohop_sum_rows_parts(rows, cols)] scalars.
+// scratch: [3, cols, cohop_sum_rows_parts(rows, cols)] scalars; mean, squares: [cols].
+int32_t cohop_moments(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* mean,
+                      void* squares, void* stream);
 int32_t cohop_sum_squared_deviation(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* center,
                                     void* scratch, void* out, void* stream);
 int32_t cohop_inverse_square_root(cohop_dtype scalar, uint64_t n, const void* x, double factor, double epsilon,

@@ -112,7 +112,7 @@ struct MaximumScratch {
   uint32_t* argmax;
   uint64_t bytes;
 
-  MaximumScratch(void* block, uint64_t n_edge, uint64_t cols) : hubs(n_edge) {
+  MaximumScratch(void* block, const Rows& rows, uint64_t cols) : hubs(rows.n_edge, rows.longest_row) {
     Scratch scratch(block);
     hubs.first = scratch.take<uint32_t>(hubs.slots);
     max = scratch.take<S>(hubs.slots * cols);
@@ -124,7 +124,7 @@ struct MaximumScratch {
 template <class S, int N>
 int32_t spmm_max(const Rows& rows, uint64_t cols, const uint32_t* indices, const S* x, void* scratch, S* out,
                  uint32_t* argmax, void* stream) {
-  const MaximumScratch<S> parts(scratch, rows.n_edge, cols);
+  const MaximumScratch<S> parts(scratch, rows, cols);
   const Maximum<S, N> op = {cols, indices, x, out, argmax, parts.max, parts.argmax};
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }
@@ -132,7 +132,7 @@ int32_t spmm_max(const Rows& rows, uint64_t cols, const uint32_t* indices, const
 template <class S, int N>
 int32_t spmm_max_backward(const Rows& rows, uint64_t cols, const uint32_t* indices, const uint32_t* edge,
                           const uint32_t* argmax, const S* dout, void* scratch, S* dx, bool add, void* stream) {
-  const SumScratch<S> parts(scratch, rows.n_edge, cols);
+  const SumScratch<S> parts(scratch, rows, cols);
   MaximumBackward<S, N> op;
   op.cols = cols;
   op.sums = parts.sums;
@@ -152,19 +152,20 @@ using namespace cohop;
 
 extern "C" {
 
-uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols) {
-  return scalar == COHOP_F64 ? MaximumScratch<double>(nullptr, n_edge, cols).bytes
-                             : MaximumScratch<float>(nullptr, n_edge, cols).bytes;
+uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols) {
+  const Rows rows = {0, n_edge, nullptr, longest_row};
+  return scalar == COHOP_F64 ? MaximumScratch<double>(nullptr, rows, cols).bytes
+                             : MaximumScratch<float>(nullptr, rows, cols).bytes;
 }
 
-int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols, const uint32_t* indptr,
-                       const uint32_t* indices, const void* x, void* scratch, void* out, uint32_t* argmax,
-                       void* stream) {
+int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
+                       const uint32_t* indptr, const uint32_t* indices, const void* x, void* scratch, void* out,
+                       uint32_t* argmax, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      const Rows rows = {n_rows, n_edge, indptr};
+      const Rows rows = {n_rows, n_edge, indptr, longest_row};
       const S* from = static_cast<const S*>(x);
       S* to = static_cast<S*>(out);
       return packs<S>(cols, from, to, argmax)
@@ -173,15 +174,15 @@ int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uin
     });)
 }
 
-int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t cols,
-                                const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
+int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                                uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
                                 const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
                                 void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      const Rows rows = {n_rows, n_edge, indptr};
+      const Rows rows = {n_rows, n_edge, indptr, longest_row};
       const S* from = static_cast<const S*>(dout);
       S* to = static_cast<S*>(dx);
       return packs<S>(cols, from, to, argmax)

@@ -8,6 +8,11 @@ use crate::device::{
 };
 use crate::error::{Result, check_length};
 
+/// The most entries of a row, as launchers take it.
+pub(super) fn longest_row<S: Scalar>(a: &Csr<'_, Cuda<S>>) -> u64 {
+    a.longest_row.unwrap_or_else(|| a.n_edge()) as u64
+}
+
 impl<S: Scalar> Spmm for Cuda<S> {
     fn spmm(
         &self,
@@ -20,8 +25,9 @@ impl<S: Scalar> Spmm for Cuda<S> {
         check_product("spmm", &a, &x, &out)?;
         check_weights(&a, &weights)?;
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (indptr, indices, positions) = (a.indptr.pointer(), a.indices.pointer(), pointer_or_null(a.edge));
         let [edge, row, column] =
@@ -34,8 +40,8 @@ impl<S: Scalar> Spmm for Cuda<S> {
         // for.
         let code = unsafe {
             ffi::cohop_spmm(
-                scalar, n_rows, n_edge, cols, indptr, indices, positions, edge, row, column, x, part, out,
-                add, stream,
+                scalar, n_rows, n_edge, longest, cols, indptr, indices, positions, edge, row, column, x,
+                part, out, add, stream,
             )
         };
         self.check("spmm", code)
@@ -52,8 +58,9 @@ impl<S: Scalar> Spmm for Cuda<S> {
     ) -> Result<()> {
         check_spmm_heads(&a, &weight, heads, &x, &out)?;
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (heads, dim) = (heads as u64, cols / heads as u64);
         let (indptr, indices, positions) = (a.indptr.pointer(), a.indices.pointer(), pointer_or_null(a.edge));
@@ -63,8 +70,8 @@ impl<S: Scalar> Spmm for Cuda<S> {
         // SAFETY: as for `spmm`; `weight` holds `n_edge * heads` scalars, and `x` `heads * dim` for each column.
         let code = unsafe {
             ffi::cohop_spmm_heads(
-                scalar, n_rows, n_edge, heads, dim, indptr, indices, positions, weight, x, part, out, add,
-                stream,
+                scalar, n_rows, n_edge, longest, heads, dim, indptr, indices, positions, weight, x, part,
+                out, add, stream,
             )
         };
         self.check("spmm_heads", code)
@@ -81,15 +88,18 @@ impl<S: Scalar> Spmm for Cuda<S> {
         check_no_edge(&a)?;
         check_length("argmax", argmax.len(), out.data.len())?;
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_max_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_max_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (indptr, indices, argmax) = (a.indptr.pointer(), a.indices.pointer(), argmax.pointer());
         let (x, part, out) = (x.data.pointer().cast(), scratch.pointer().cast(), out.data.pointer().cast());
         let (scalar, stream) = (dtype::<S>(), self.stream()?);
         // SAFETY: as for `spmm`; `argmax` holds `n_rows * cols` positions.
         let code = unsafe {
-            ffi::cohop_spmm_max(scalar, n_rows, n_edge, cols, indptr, indices, x, part, out, argmax, stream)
+            ffi::cohop_spmm_max(
+                scalar, n_rows, n_edge, longest, cols, indptr, indices, x, part, out, argmax, stream,
+            )
         };
         self.check("spmm_max", code)
     }
@@ -106,8 +116,9 @@ impl<S: Scalar> Spmm for Cuda<S> {
         check_length("argmax", argmax.len(), dout.data.len())?;
         let edge = positions_of_transpose(&a)?.pointer();
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, dout.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (indptr, indices, argmax) = (a.indptr.pointer(), a.indices.pointer(), argmax.pointer());
         let (dout, part, dx) =
@@ -116,7 +127,8 @@ impl<S: Scalar> Spmm for Cuda<S> {
         // SAFETY: as for `spmm`; `argmax` holds one position for each scalar of `dout`.
         let code = unsafe {
             ffi::cohop_spmm_max_backward(
-                scalar, n_rows, n_edge, cols, indptr, indices, edge, argmax, dout, part, dx, add, stream,
+                scalar, n_rows, n_edge, longest, cols, indptr, indices, edge, argmax, dout, part, dx, add,
+                stream,
             )
         };
         self.check("spmm_max_backward", code)
