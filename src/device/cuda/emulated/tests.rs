@@ -10,7 +10,7 @@ use super::nccl::Nccl;
 use crate::device::cuda::CudaBuffer;
 use crate::device::cuda::link::Part;
 use crate::device::cuda::memory::Address;
-use crate::device::{Cuda, Storage};
+use crate::device::{Cuda, Exchange, Storage};
 use crate::error::Error;
 
 const SCHEDULES: std::ops::Range<u64> = 0..20;
