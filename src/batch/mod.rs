@@ -52,7 +52,7 @@ pub use host_sampling::HostSampling;
 pub use independent::Independent;
 pub(crate) use independent::{independent_sampler, seeds_of};
 pub use input::{BatchInput, OneHot};
-pub use slicer::{BatchNeeds, RelationNeeds, Slicer};
+pub use slicer::{BatchNeeds, Slicer};
 pub use source::{BatchRest, BatchSource, Preparation};
 pub use whole_graph::WholeGraph;
 
