@@ -24,7 +24,9 @@ mod elementwise;
 mod gather;
 mod gemm;
 mod loss;
+mod narrow;
 mod optimizer;
+mod precision;
 mod relation;
 mod sample;
 mod sddmm;
@@ -50,7 +52,12 @@ pub use gemm::Gemm;
 pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
 pub use loss::{ElementLoss, IGNORED, Loss};
 pub(crate) use loss::{check_element_loss, check_element_loss_backward};
+pub use narrow::{Half, Narrow};
+pub(crate) use narrow::{
+    Rows, check_narrow, check_spmm_max_backward_narrow, check_spmm_max_narrow, check_spmm_narrow,
+};
 pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use precision::Precision;
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub(crate) use sample::factors_of_degree;
 pub use sample::{DegreeFactors, LaborIterations, Method, Sample, SampleSpec, SampledBlock};
@@ -77,6 +84,7 @@ pub trait Device:
     + Gather
     + Gemm
     + Loss
+    + Narrow
     + Optimizer
     + Relation
     + Sample
@@ -94,6 +102,7 @@ impl<T> Device for T where
         + Gather
         + Gemm
         + Loss
+        + Narrow
         + Optimizer
         + Relation
         + Sample

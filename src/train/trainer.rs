@@ -142,6 +142,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         model: M,
         fingerprint: Fingerprint,
     ) -> Result<Self> {
+        let device = device.with_precision(config.precision);
         config.check_edge_weights(&dataset, model.needs())?;
         let class_weights = config.class_weights.by_class(&dataset, model.n_outputs())?;
         let optimizer = Optimizer::new(&device, config.optimizer, model.parameters())?;

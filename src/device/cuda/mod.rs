@@ -18,6 +18,7 @@ mod gather;
 mod gemm;
 mod loss;
 mod memory;
+mod narrow;
 mod offers;
 mod optimizer;
 mod relation;
@@ -42,7 +43,9 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::device::cpu::PageLock;
-use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Offer, Scalar, Storage, Write};
+use crate::device::{
+    Cpu, CpuBuffer, Dtype, Element, FeatureElement, Offer, Precision, Scalar, Storage, Write,
+};
 use crate::error::{Error, Result, check_length};
 
 pub use activity::Activity;
@@ -58,6 +61,7 @@ pub use sample::CudaGraph;
 pub struct Cuda<S: Scalar = f32> {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
+    precision: Precision,
     scalar: PhantomData<S>,
 }
 
@@ -101,7 +105,8 @@ impl<S: Scalar> Cuda<S> {
             counters: Counters::default(),
             in_flight: Mutex::default(),
         };
-        Ok(Cuda { shared, queue: Arc::new(queue), scalar: PhantomData })
+        let (queue, precision) = (Arc::new(queue), Precision::F32);
+        Ok(Cuda { shared, queue, precision, scalar: PhantomData })
     }
 
     /// What this device and its clones have been asked to do since it was opened; what runs
@@ -202,7 +207,7 @@ fn adds(write: Write) -> bool {
 
 impl<S: Scalar> Clone for Cuda<S> {
     fn clone(&self) -> Self {
-        Cuda { shared: self.shared.clone(), queue: self.queue.clone(), scalar: PhantomData }
+        Cuda { shared: self.shared.clone(), queue: self.queue.clone(), ..*self }
     }
 }
 
@@ -220,6 +225,14 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn describe(&self) -> String {
         format!("{}, {}", self.driver().describe(), std::any::type_name::<S>())
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    fn with_precision(self, precision: Precision) -> Self {
+        Cuda { precision, ..self }
     }
 
     fn allocate<T: Element>(&self, len: usize) -> Result<CudaBuffer<T>> {
@@ -340,7 +353,8 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn beside(&self) -> Result<Self> {
         let driver = Arc::new(self.driver().fork()?);
-        Self::with_pool(self.shared.clone(), Pool::new(driver, self.driver().clone()))
+        let beside = Self::with_pool(self.shared.clone(), Pool::new(driver, self.driver().clone()))?;
+        Ok(beside.with_precision(self.precision))
     }
 
     fn record(&self) -> Result<Event> {
