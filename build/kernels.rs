@@ -2,6 +2,7 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Builds those that the features ask for; of both, the emulator: so `--all-features` needs no nvcc.
@@ -54,6 +55,9 @@ fn build_cuda() {
         library.unwrap_or_else(|| panic!("no libcudart_static.a in CUDA_HOME = {}", home.display()));
     let architectures = env::var("COHOP_CUDA_ARCHITECTURES").unwrap_or_else(|_| DEFAULT_ARCHITECTURES.into());
     let architectures: Vec<_> = architectures.split(',').map(str::trim).collect();
+    // For the check of the GPU and its driver, in `src/device/cuda/support.rs`.
+    println!("cargo:rustc-env=COHOP_CUDA_COMPILED_FOR={}", architectures.join(","));
+    println!("cargo:rustc-env=COHOP_CUDA_TOOLKIT={}", toolkit_version(&nvcc));
     // SAFETY: the build script has no other thread yet. cc takes nvcc from the variable NVCC; given as the compiler,
     // its
     // host flags would lose their prefix.
@@ -74,6 +78,20 @@ fn build_cuda() {
     println!("cargo:rustc-link-lib=static=cudart_static");
     for library in ["rt", "pthread", "dl"] {
         println!("cargo:rustc-link-lib={library}");
+    }
+}
+
+/// The compiler's version, as drivers number theirs: 13010 for 13.1.
+fn toolkit_version(nvcc: &Path) -> u32 {
+    let said = Command::new(nvcc).arg("--version").output();
+    let said = said.unwrap_or_else(|error| panic!("{} --version: {error}", nvcc.display())).stdout;
+    let said = String::from_utf8_lossy(&said);
+    // Cuda compilation tools, release 13.1, V13.1.80
+    let release = said.split("release ").nth(1).and_then(|rest| rest.split(',').next());
+    let (major, minor) = release.and_then(|release| release.trim().split_once('.')).unwrap_or_default();
+    match (major.parse::<u32>(), minor.parse::<u32>()) {
+        (Ok(major), Ok(minor)) => major * 1000 + minor * 10,
+        _ => panic!("{} --version does not say its release: {said}", nvcc.display()),
     }
 }
 

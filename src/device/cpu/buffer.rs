@@ -19,16 +19,19 @@ struct Line([u8; 64]);
 /// Allocated memory. Contents are unspecified, but always initialised.
 enum Memory {
     Lines(Vec<Line>),
-    /// Whole huge pages: each random row of a large matrix then costs one miss less, that of the page table.
+    /// Pages of its own. Of huge ones, each random row of a large matrix costs one miss less, that of the page table;
+    /// page locks take whole pages, and must not take those of others.
     Pages(MmapMut),
 }
 
 impl Memory {
+    /// In pages of its own if they are to be locked, or are huge.
+    ///
     /// Errors: the system has no memory.
-    fn new(n_lines: usize) -> Result<Self> {
+    fn new(n_lines: usize, is_locked: bool) -> Result<Self> {
         let bytes = n_lines * size_of::<Line>();
         if bytes > 0
-            && bytes.is_multiple_of(HUGE_PAGE)
+            && (is_locked || bytes.is_multiple_of(HUGE_PAGE))
             && let Ok(map) = MmapMut::map_anon(bytes)
         {
             huge_pages::prefer(&map);
@@ -69,11 +72,12 @@ struct Block {
 
 impl Block {
     fn new(n_lines: usize, page_lock: Option<&Arc<dyn PageLock>>) -> Result<Self> {
-        let mut memory = Memory::new(n_lines)?;
-        let bytes = memory.bytes().len();
-        let lock = page_lock.filter(|lock| {
-            // SAFETY: `drop` unlocks the memory before it is freed.
-            bytes >= MIN_LOCKED_BYTES && unsafe { lock.lock(memory.bytes_mut().as_mut_ptr(), bytes) }
+        let page_lock = page_lock.filter(|_| n_lines * size_of::<Line>() >= MIN_LOCKED_BYTES);
+        let mut memory = Memory::new(n_lines, page_lock.is_some())?;
+        let lock = page_lock.filter(|lock| match &mut memory {
+            // SAFETY: `drop` unlocks the memory before it is freed. The pages are the mapping's own.
+            Memory::Pages(map) => unsafe { lock.lock(map.as_mut_ptr(), map.len()) },
+            Memory::Lines(_) => false,
         });
         Ok(Block { memory, lock: lock.cloned() })
     }
@@ -90,7 +94,7 @@ impl Drop for Block {
 
 /// Page-locks memory, so that a device can copy from it directly.
 pub(in crate::device) trait PageLock: Send + Sync {
-    /// Whether `bytes` bytes at `memory` could be locked.
+    /// Whether `bytes` bytes at `memory`, which are whole pages, could be locked.
     ///
     /// # Safety
     /// The memory stays allocated until it is unlocked.
@@ -101,8 +105,10 @@ pub(in crate::device) trait PageLock: Send + Sync {
     unsafe fn unlock(&self, memory: *mut u8);
 }
 
-/// Smaller blocks share pages with others, and a page can be locked only once; copies of them are short anyway.
+/// Smaller blocks are not locked: copies of them are short anyway, and whole pages would waste much of each.
 const MIN_LOCKED_BYTES: usize = 1 << 18;
+/// Locked blocks are multiples of this, and so of whole pages: no system has larger ones, but for huge pages.
+const LOCKED_STEP: usize = 1 << 16;
 
 /// Memory of a [`Cpu`](super::Cpu) device, as a slice. When dropped, it goes back to the device's pool.
 pub struct CpuBuffer<T: Element> {
@@ -188,7 +194,7 @@ impl Pool {
     /// Errors: the system has no memory, even after what is kept for reuse has been given back to it.
     pub(super) fn allocate<T: Element>(self: &Arc<Self>, len: usize) -> Result<CpuBuffer<T>> {
         let n_bytes = buffer_bytes::<T>(len)?;
-        let n_lines = size_class(n_bytes.div_ceil(size_of::<Line>()));
+        let n_lines = self.size_class(n_bytes.div_ceil(size_of::<Line>()));
         let bytes = (n_lines * size_of::<Line>()) as u64;
         let mut state = self.state();
         let reused = state.free.get_mut(&n_lines).and_then(Vec::pop);
@@ -208,6 +214,13 @@ impl Pool {
         statistics.peak_bytes = statistics.peak_bytes.max(statistics.live_bytes);
         statistics.largest_bytes = statistics.largest_bytes.max(n_bytes as u64);
         Ok(CpuBuffer { block, len, pool: self.clone(), element: PhantomData })
+    }
+
+    /// As [`size_class`], in whole pages where they are locked.
+    fn size_class(&self, n_lines: usize) -> usize {
+        let class = size_class(n_lines);
+        let is_locked = self.page_lock.is_some() && class * size_of::<Line>() >= MIN_LOCKED_BYTES;
+        if is_locked { class.next_multiple_of(LOCKED_STEP / size_of::<Line>()) } else { class }
     }
 
     /// Frees all memory that is kept for reuse.
@@ -315,8 +328,10 @@ mod tests {
     }
 
     impl PageLock for Counter {
-        unsafe fn lock(&self, _: *mut u8, bytes: usize) -> bool {
+        unsafe fn lock(&self, memory: *mut u8, bytes: usize) -> bool {
             assert!(bytes >= MIN_LOCKED_BYTES);
+            // Whole pages, even where they are of 64 KiB.
+            assert!(memory.addr().is_multiple_of(4096) && bytes.is_multiple_of(1 << 16));
             self.locked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0
         }
         unsafe fn unlock(&self, _: *mut u8) {
@@ -342,6 +357,19 @@ mod tests {
         assert_eq!(counts(), [2, 0]);
         drop(pool);
         assert_eq!(counts(), [2, 1]);
+    }
+
+    /// Of whatever size they are.
+    #[test]
+    fn page_locks_are_of_whole_pages() {
+        let pool = Arc::new(Pool::page_locked(Arc::new(Counter::default())));
+        for len in [MIN_LOCKED_BYTES - 1, MIN_LOCKED_BYTES + 1, 300_001, 1_000_000, HUGE_PAGE + 1, 5_000_000]
+        {
+            let mut buffer = pool.allocate::<u8>(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            buffer.fill(7);
+        }
+        assert_eq!(pool.statistics().live_bytes, 0);
     }
 
     trait LineAligned {

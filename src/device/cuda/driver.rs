@@ -4,19 +4,20 @@
 use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
-use cudarc::cublas::CudaBlas;
-use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
+use cudarc::driver::sys;
 
-use super::memory::{Address, Free};
+pub use super::context::Event;
+use super::context::{Context, Stream};
+use super::cublas::Cublas;
+use super::lost::Failure;
+use super::memory::{Address, Free, Pools};
 use crate::error::{Error, Result};
 
 /// One GPU's primary context and one stream on it.
 #[derive(Debug)]
 pub(super) struct Driver {
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
-    name: String,
-    blas: OnceLock<CudaBlas>,
+    blas: OnceLock<Cublas>,
+    stream: Arc<Stream>,
 }
 
 impl Driver {
@@ -24,34 +25,42 @@ impl Driver {
     pub(super) const ALIGNMENT: usize = 256;
 
     pub(super) fn open(ordinal: usize) -> Result<Self> {
-        // cudarc panics if it cannot open the driver's library.
-        // SAFETY: looks for a library and closes it again.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Error::NoCudaDevice { reason: "no NVIDIA driver (libcuda) on this machine".into() });
-        }
-        let none =
-            |error: DriverError| Error::NoCudaDevice { reason: format!("number {ordinal}: {}", name(error)) };
-        // The primary context, which is also the one that launchers use.
-        let context = CudaContext::new(ordinal).map_err(none)?;
-        let stream = context.new_stream().map_err(device_error("create a stream"))?;
-        let name = context.name().map_err(device_error("query the name"))?;
-        Ok(Driver { context, stream, name, blas: OnceLock::new() })
+        Driver::with_stream_of(&Context::open(ordinal)?)
+    }
+
+    fn with_stream_of(context: &Arc<Context>) -> Result<Self> {
+        Ok(Driver { stream: Arc::new(Stream::new(context)?), blas: OnceLock::new() })
+    }
+
+    fn context(&self) -> &Arc<Context> {
+        self.stream.context()
     }
 
     /// The same GPU with a stream of its own.
     pub(super) fn fork(&self) -> Result<Self> {
-        let stream = self.context.new_stream().map_err(device_error("create a stream"))?;
-        Ok(Driver { context: self.context.clone(), stream, name: self.name.clone(), blas: OnceLock::new() })
+        Driver::with_stream_of(self.context())
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("cuda:{}, {}", self.context.ordinal(), self.name)
+        format!("cuda:{}, {}", self.context().ordinal(), self.context().name())
     }
 
     /// Makes the context the calling thread's; returns the stream as launchers take it.
+    ///
+    /// Errors: the context is lost.
     pub(super) fn bind(&self) -> Result<*mut c_void> {
-        self.context.bind_to_thread().map_err(device_error("use the device"))?;
-        Ok(self.stream.cu_stream().cast())
+        self.context().bind()?;
+        Ok(self.stream.raw().cast())
+    }
+
+    /// The error to be returned for a failure that a launcher tells.
+    pub(super) fn fail(&self, failure: Failure) -> Error {
+        self.context().fail(failure)
+    }
+
+    /// All pools of this GPU's memory.
+    pub(super) fn pools(&self) -> &Pools {
+        self.context().pools()
     }
 
     /// Kernels that this process has launched.
@@ -68,12 +77,15 @@ impl Driver {
 
     pub(super) fn allocate(&self, bytes: usize) -> Result<Address> {
         self.bind()?;
-        // SAFETY: the memory's contents are never read before they are written, or are unspecified by contract.
-        let address = unsafe { result::malloc_sync(bytes) };
-        let address = address.map_err(|error| {
-            let (free, total) = result::mem_get_info().unwrap_or_default();
-            let message = format!(": {bytes} bytes were requested, {free} of {total} are free");
-            Error::Device { operation: "allocate", code: error.0 as i32, name: name(error), message }
+        let mut address = 0;
+        // SAFETY: written during the call only. The memory's contents are never read before they are written, or are
+        // unspecified by contract.
+        let code = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
+        self.context().check_with("allocate", code, || {
+            let (mut free, mut total) = (0, 0);
+            // SAFETY: both are written during the call only. After an error they are 0.
+            let _ = unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) };
+            format!(": {bytes} bytes were requested, {free} of {total} are free")
         })?;
         Ok(Address(address as *mut u8))
     }
@@ -81,8 +93,12 @@ impl Driver {
     /// # Safety
     /// `address` came from [`allocate`](Driver::allocate), and nothing uses it any more.
     pub(super) unsafe fn free(&self, address: Address, _bytes: usize) {
-        // SAFETY: the caller's promise. An error means that the context is lost, and its memory with it.
-        let _ = self.bind().map(|_| unsafe { result::free_sync(address.0 as sys::CUdeviceptr) });
+        // A lost context has taken its memory along.
+        if self.bind().is_ok() {
+            // SAFETY: the caller's promise.
+            let code = unsafe { sys::cuMemFree_v2(address.0 as sys::CUdeviceptr) };
+            let _ = self.context().check("free", code);
+        }
     }
 
     /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use.
@@ -104,13 +120,11 @@ impl Driver {
     pub(super) fn allocate_shared(&self, bytes: usize) -> Result<Address> {
         self.bind()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: written before it is read.
-        let pointer = unsafe { result::malloc_host(bytes, flags) };
-        let pointer = pointer.map_err(|error| Error::Device {
-            operation: "allocate page-locked host memory",
-            code: error.0 as i32,
-            name: name(error),
-            message: format!(": {bytes} bytes were requested"),
+        let mut pointer = std::ptr::null_mut();
+        // SAFETY: the pointer is written during the call only; the memory, before it is read.
+        let code = unsafe { sys::cuMemHostAlloc(&mut pointer, bytes, flags) };
+        self.context().check_with("allocate page-locked host memory", code, || {
+            format!(": {bytes} bytes were requested")
         })?;
         Ok(Address(pointer.cast()))
     }
@@ -118,8 +132,11 @@ impl Driver {
     /// # Safety
     /// `address` came from [`allocate_shared`](Driver::allocate_shared) and is not used any more.
     pub(super) unsafe fn free_shared(&self, address: Address, _bytes: usize) {
-        // SAFETY: the caller's promise. An error means that the context is lost.
-        let _ = self.bind().map(|_| unsafe { result::free_host(address.0.cast()) });
+        if self.bind().is_ok() {
+            // SAFETY: the caller's promise.
+            let code = unsafe { sys::cuMemFreeHost(address.0.cast()) };
+            let _ = self.context().check("free page-locked host memory", code);
+        }
     }
 
     /// Page-locks host memory, so that copies from it are asynchronous. `false` if the system refuses: then they are
@@ -129,16 +146,22 @@ impl Driver {
     /// The memory stays allocated until [`unpin`](Driver::unpin).
     pub(super) unsafe fn pin(&self, memory: *mut u8, bytes: usize) -> bool {
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        if self.bind().is_err() {
+            return false;
+        }
         // SAFETY: the caller's promise.
-        self.bind().is_ok()
-            && unsafe { sys::cuMemHostRegister_v2(memory.cast(), bytes, flags) }.result().is_ok()
+        let code = unsafe { sys::cuMemHostRegister_v2(memory.cast(), bytes, flags) };
+        self.context().check("page-lock host memory", code).is_ok()
     }
 
     /// # Safety
     /// `memory` was pinned, and no copy from it is under way.
     pub(super) unsafe fn unpin(&self, memory: *mut u8) {
-        // SAFETY: the caller's promise. An error means that the context is lost.
-        let _ = self.bind().map(|_| unsafe { sys::cuMemHostUnregister(memory.cast()) });
+        if self.bind().is_ok() {
+            // SAFETY: the caller's promise.
+            let code = unsafe { sys::cuMemHostUnregister(memory.cast()) };
+            let _ = self.context().check("unlock host memory", code);
+        }
     }
 
     /// # Safety
@@ -150,9 +173,9 @@ impl Driver {
         self.bind()?;
         // SAFETY: the caller's promise.
         let code = unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to as sys::CUdeviceptr, from.cast(), bytes, self.stream.cu_stream())
+            sys::cuMemcpyHtoDAsync_v2(to as sys::CUdeviceptr, from.cast(), bytes, self.stream.raw())
         };
-        code.result().map_err(device_error("copy to the device"))
+        self.context().check("copy to the device", code)
     }
 
     /// # Safety
@@ -164,9 +187,9 @@ impl Driver {
         self.bind()?;
         // SAFETY: the caller's promise.
         let code = unsafe {
-            sys::cuMemcpyDtoHAsync_v2(to.cast(), from as sys::CUdeviceptr, bytes, self.stream.cu_stream())
+            sys::cuMemcpyDtoHAsync_v2(to.cast(), from as sys::CUdeviceptr, bytes, self.stream.raw())
         };
-        code.result().map_err(device_error("copy to the host"))
+        self.context().check("copy to the host", code)
     }
 
     /// # Safety
@@ -178,8 +201,8 @@ impl Driver {
         self.bind()?;
         let (from, to) = (from as sys::CUdeviceptr, to as sys::CUdeviceptr);
         // SAFETY: the caller's promise.
-        let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream.cu_stream()) };
-        code.result().map_err(device_error("copy on the device"))
+        let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream.raw()) };
+        self.context().check("copy on the device", code)
     }
 
     /// # Safety
@@ -191,70 +214,35 @@ impl Driver {
         self.bind()?;
         let (from, to) = (from as sys::CUdeviceptr, to as sys::CUdeviceptr);
         // SAFETY: the caller's promise. Addresses are unified: they tell on which GPU they are.
-        let code = unsafe { sys::cuMemcpyAsync(to, from, bytes, self.stream.cu_stream()) };
-        code.result().map_err(device_error("copy from another device"))
+        let code = unsafe { sys::cuMemcpyAsync(to, from, bytes, self.stream.raw()) };
+        self.context().check("copy from another device", code)
     }
 
     /// Waits for the stream.
     pub(super) fn synchronize(&self) -> Result<()> {
-        self.bind()?;
-        self.stream.synchronize().map_err(device_error("wait for the device"))
+        self.stream.synchronize()
     }
 
     /// An event that follows all work given to the stream so far.
     pub(super) fn record(&self) -> Result<Event> {
-        self.stream.record_event(None).map(Event).map_err(device_error("record an event"))
+        self.stream.record()
     }
 
     /// Makes all work given to the stream from now on wait for `event`.
     pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
-        self.stream.wait(&event.0).map_err(device_error("wait for an event"))
+        self.stream.wait_for(event)
     }
 
     /// cuBLAS on this stream, opened at the first product.
-    pub(super) fn blas(&self) -> Result<&CudaBlas> {
+    pub(super) fn blas(&self) -> Result<&Cublas> {
         if let Some(blas) = self.blas.get() {
             return Ok(blas);
         }
-        // As with the driver, cudarc would panic. SAFETY: looks for a library and closes it again.
-        if !unsafe { cudarc::cublas::sys::is_culib_present() } {
-            let remedy = "install cuBLAS 13 where the dynamic linker finds it (libcublas.so)".into();
-            return Err(Error::Unavailable { what: "cuBLAS".into(), remedy });
-        }
-        let blas = CudaBlas::new(self.stream.clone()).map_err(|error| Error::Device {
-            operation: "open cuBLAS",
-            code: error.0 as i32,
-            name: format!("{:?}", error.0),
-            message: String::new(),
+        let blas = Cublas::open(&self.stream).or_else(|_| {
+            // It takes memory for itself, which free blocks may hold.
+            self.pools().trim()?;
+            Cublas::open(&self.stream)
         })?;
         Ok(self.blas.get_or_init(|| blas))
-    }
-}
-
-/// A point in a stream.
-#[derive(Debug)]
-pub struct Event(CudaEvent);
-
-impl Event {
-    /// Whether the stream has passed it.
-    pub(super) fn is_done(&self) -> bool {
-        self.0.is_complete()
-    }
-}
-
-fn name(error: DriverError) -> String {
-    error.error_name().map_or_else(|_| format!("{:?}", error.0), |name| name.to_string_lossy().into_owned())
-}
-
-/// The error of an operation.
-fn device_error(operation: &'static str) -> impl Fn(DriverError) -> Error {
-    move |error| {
-        let text = error.error_string().map(|text| format!(": {}", text.to_string_lossy()));
-        Error::Device {
-            operation,
-            code: error.0 as i32,
-            name: name(error),
-            message: text.unwrap_or_default(),
-        }
     }
 }

@@ -46,65 +46,26 @@ impl<S: Scalar> Cuda<S> {
         out: MatrixMut<'_, Self>,
         write: Write,
     ) -> Result<()> {
-        use crate::device::Dtype;
-        use crate::error::Error;
-        use cudarc::cublas::sys;
+        use super::cublas::{Factor, Product};
 
-        let operation = |transpose| match transpose {
-            false => sys::cublasOperation_t::CUBLAS_OP_N,
-            true => sys::cublasOperation_t::CUBLAS_OP_T,
-        };
-        let handle = *self.driver().blas()?.handle();
         // cuBLAS is column-major: it sees each matrix transposed, and (A B)ᵀ = Bᵀ Aᵀ.
-        let (m, n, k) = (out.cols as i64, out.rows as i64, if transpose_a { a.rows } else { a.cols } as i64);
-        let (first, second) = (operation(transpose_b), operation(transpose_a));
-        let (lead_a, lead_b) = (a.cols as i64, b.cols as i64);
-        let beta = if write == Write::Add { 1.0 } else { 0.0 };
-        let (a, b, out) = (a.data.pointer(), b.data.pointer(), out.data.pointer());
-        // SAFETY: the operands have the shapes that `check_gemm` checked, rows without padding; `out` is exclusive.
-        // The handle is that of this device's stream; cuBLAS calls from several threads are allowed.
-        let status = unsafe {
-            match S::DTYPE {
-                Dtype::F64 => sys::cublasDgemm_v2_64(
-                    handle,
-                    first,
-                    second,
-                    m,
-                    n,
-                    k,
-                    &1.0,
-                    b.cast(),
-                    lead_b,
-                    a.cast(),
-                    lead_a,
-                    &beta,
-                    out.cast(),
-                    m,
-                ),
-                _ => sys::cublasSgemm_v2_64(
-                    handle,
-                    first,
-                    second,
-                    m,
-                    n,
-                    k,
-                    &1.0,
-                    b.cast(),
-                    lead_b,
-                    a.cast(),
-                    lead_a,
-                    &(beta as f32),
-                    out.cast(),
-                    m,
-                ),
-            }
+        let factor = |x: &Matrix<'_, Self>, is_transposed| Factor {
+            data: x.data.pointer().cast(),
+            lead: x.cols as i64,
+            is_transposed,
         };
-        status.result().map_err(|error| Error::Device {
-            operation: "gemm",
-            code: error.0 as i32,
-            name: format!("{:?}", error.0),
-            message: String::new(),
-        })
+        let k = if transpose_a { a.rows } else { a.cols };
+        let product = Product {
+            dtype: S::DTYPE,
+            precision: self.precision,
+            shape: [out.cols, out.rows, k].map(|n| n as i64),
+            first: factor(&b, transpose_b),
+            second: factor(&a, transpose_a),
+            out: out.data.pointer().cast(),
+            adds: write == Write::Add,
+        };
+        // SAFETY: the operands have the shapes that `check_gemm` checked, rows without padding; `out` is exclusive.
+        unsafe { self.driver().blas()?.multiply(&product) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::driver::{Driver, Event};
 use super::ffi;
@@ -38,9 +38,34 @@ pub(super) struct Free {
     pub(super) used_until: Option<Event>,
 }
 
+/// The pools of all streams of a GPU, in this process.
+#[derive(Debug, Default)]
+pub(super) struct Pools(Mutex<Vec<Weak<Pool>>>);
+
+impl Pools {
+    fn add(&self, pool: &Arc<Pool>) {
+        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(pool));
+    }
+
+    /// Gives the free blocks of all pools back to the driver, after waiting for work that may still use them.
+    ///
+    /// Errors: the device has failed.
+    pub(super) fn trim(&self) -> Result<()> {
+        let pools = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        pools.iter().filter_map(Weak::upgrade).try_for_each(|pool| pool.trim())
+    }
+}
+
+/// The driver's code for memory that it does not have.
+const OUT_OF_MEMORY: i32 = 2;
+
 impl Pool {
-    pub(super) fn new(driver: Arc<Driver>, user: Arc<Driver>) -> Self {
-        Pool { driver, user, free: Mutex::default() }
+    pub(super) fn new(driver: Arc<Driver>, user: Arc<Driver>) -> Arc<Self> {
+        let pool = Arc::new(Pool { driver, user, free: Mutex::default() });
+        pool.driver.pools().add(&pool);
+        pool
     }
 
     pub(super) fn driver(&self) -> &Arc<Driver> {
@@ -60,10 +85,13 @@ impl Pool {
                 address
             }
             None if bytes == 0 => Address(std::ptr::without_provenance_mut(Driver::ALIGNMENT)),
-            None => self.driver.allocate(bytes).or_else(|_| {
-                // Free blocks of other sizes may hold the memory that is missing.
-                self.trim()?;
-                self.driver.allocate(bytes)
+            None => self.driver.allocate(bytes).or_else(|error| match error {
+                // Free blocks of other sizes and streams may hold the memory that is missing.
+                Error::Device { code: OUT_OF_MEMORY, .. } => {
+                    self.driver.pools().trim()?;
+                    self.driver.allocate(bytes)
+                }
+                error => Err(error),
             })?,
         };
         Ok(CudaBuffer { address, len, bytes, place: Place::Device, pool: self.clone(), element: PhantomData })
@@ -105,9 +133,11 @@ impl Pool {
 
     /// Gives all free blocks back to the driver, after waiting for work that may still use them.
     fn trim(&self) -> Result<()> {
+        // Taken before the device is waited for: blocks that come back meanwhile may still be in use.
+        let free = std::mem::take(&mut *self.free());
         self.user.synchronize()?;
         self.driver.synchronize()?;
-        for (bytes, blocks) in self.free().drain() {
+        for (bytes, blocks) in free {
             for Free { address, .. } in blocks {
                 // SAFETY: the block came from `allocate` with as many bytes, nobody owns it, and the device is idle.
                 unsafe { self.driver.free(address, bytes) };

@@ -16,7 +16,10 @@ mod elementwise;
 mod ffi;
 mod gather;
 mod gemm;
+#[cfg(any(test, not(feature = "emulate")))]
+pub(crate) mod library;
 mod loss;
+mod lost;
 mod memory;
 mod narrow;
 mod offers;
@@ -24,12 +27,20 @@ mod optimizer;
 mod relation;
 mod sample;
 mod sddmm;
+#[cfg(any(test, not(feature = "emulate")))]
+mod shared;
 mod spmm;
 mod structure;
+#[cfg(any(test, not(feature = "emulate")))]
+mod support;
 #[cfg(test)]
 pub(crate) mod tests;
 
-#[cfg(all(feature = "cuda", not(feature = "emulate")))]
+#[cfg(not(feature = "emulate"))]
+mod context;
+#[cfg(not(feature = "emulate"))]
+mod cublas;
+#[cfg(not(feature = "emulate"))]
 #[path = "driver.rs"]
 mod driver;
 #[cfg(feature = "emulate")]
@@ -40,35 +51,32 @@ use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::cpu::PageLock;
 use crate::device::{
     Cpu, CpuBuffer, Dtype, Element, FeatureElement, Offer, Precision, Scalar, Storage, Write,
 };
-use crate::error::{Error, Result, check_length};
+use crate::error::{Result, check_length};
 
 pub use activity::Activity;
 use activity::Counters;
 use driver::Driver;
 pub use driver::Event;
+use lost::Failure;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
 pub use relation::GroupsByRow;
 pub use sample::CudaGraph;
 
 /// A CUDA device, computing in `f32` or `f64`. Clones share its memory pool and its stream.
+///
+/// Some errors lose the device: an access to a wrong address, say. Then every later call returns the first of them, on
+/// all that this process has opened on the same GPU.
 pub struct Cuda<S: Scalar = f32> {
-    shared: Arc<Shared>,
     queue: Arc<Queue>,
     precision: Precision,
     scalar: PhantomData<S>,
-}
-
-/// What all queues of a device have in common.
-struct Shared {
-    /// The first error after which the context cannot be used any more.
-    lost: OnceLock<String>,
 }
 
 /// A stream, its memory, and what its kernels report.
@@ -93,20 +101,13 @@ impl<S: Scalar> Cuda<S> {
     /// Errors: there is no NVIDIA driver or no such GPU ([`Error::NoCudaDevice`]), or the GPU fails.
     pub fn new(ordinal: usize) -> Result<Self> {
         let driver = Arc::new(Driver::open(ordinal)?);
-        let shared = Arc::new(Shared { lost: OnceLock::new() });
-        Self::with_pool(shared, Pool::new(driver.clone(), driver))
+        Self::with_pool(Pool::new(driver.clone(), driver))
     }
 
-    fn with_pool(shared: Arc<Shared>, pool: Pool) -> Result<Self> {
+    fn with_pool(pool: Arc<Pool>) -> Result<Self> {
         let status = Status::new(pool.driver())?;
-        let queue = Queue {
-            pool: Arc::new(pool),
-            status,
-            counters: Counters::default(),
-            in_flight: Mutex::default(),
-        };
-        let (queue, precision) = (Arc::new(queue), Precision::F32);
-        Ok(Cuda { shared, queue, precision, scalar: PhantomData })
+        let queue = Queue { pool, status, counters: Counters::default(), in_flight: Mutex::default() };
+        Ok(Cuda { queue: Arc::new(queue), precision: Precision::F32, scalar: PhantomData })
     }
 
     /// What this device and its clones have been asked to do since it was opened; what runs
@@ -121,10 +122,6 @@ impl<S: Scalar> Cuda<S> {
 
     /// The stream for launchers. Makes the device current on the calling thread.
     fn stream(&self) -> Result<*mut c_void> {
-        if let Some(what) = self.shared.lost.get() {
-            let message = ": nothing more can run on this device until the process ends".into();
-            return Err(Error::Device { operation: "use", code: 0, name: what.clone(), message });
-        }
         self.driver().bind()
     }
 
@@ -137,11 +134,8 @@ impl<S: Scalar> Cuda<S> {
         // call, and `text` copies it.
         let (name, message) =
             unsafe { (text(ffi::cohop_error_name(code)), text(ffi::cohop_error_message(code))) };
-        if is_sticky(code) {
-            let _ = self.shared.lost.set(format!("{name} in {operation}"));
-        }
         let message = if message.is_empty() { message } else { format!(": {message}") };
-        Err(Error::Device { operation, code, name, message })
+        Err(self.driver().fail(Failure { operation, code, name, message }))
     }
 
     /// Where kernels report indices out of range.
@@ -169,6 +163,8 @@ impl<S: Scalar> Cuda<S> {
 
     /// Device memory for a kernel's own use, given back when dropped.
     fn scratch<T: Element>(&self, len: usize) -> Result<CudaBuffer<T>> {
+        // The pool may have a block, though the device is lost.
+        self.stream()?;
         self.queue.pool.allocate(len)
     }
 }
@@ -183,11 +179,6 @@ unsafe fn text(pointer: *const c_char) -> String {
     }
     // SAFETY: not null, and the caller's promise.
     unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned()
-}
-
-/// Errors after which a CUDA context is lost.
-fn is_sticky(code: i32) -> bool {
-    cfg!(not(feature = "emulate")) && matches!(code, 214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721)
 }
 
 /// A launcher's name for a floating-point type.
@@ -207,7 +198,7 @@ fn adds(write: Write) -> bool {
 
 impl<S: Scalar> Clone for Cuda<S> {
     fn clone(&self) -> Self {
-        Cuda { shared: self.shared.clone(), queue: self.queue.clone(), ..*self }
+        Cuda { queue: self.queue.clone(), ..*self }
     }
 }
 
@@ -353,7 +344,7 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn beside(&self) -> Result<Self> {
         let driver = Arc::new(self.driver().fork()?);
-        let beside = Self::with_pool(self.shared.clone(), Pool::new(driver, self.driver().clone()))?;
+        let beside = Self::with_pool(Pool::new(driver, self.driver().clone()))?;
         Ok(beside.with_precision(self.precision))
     }
 

@@ -4,7 +4,7 @@
 //! What a device would let pass in silence shows here: memory that goes back to the pool is overwritten when the stream
 //! is done with it, or freed, where the address sanitizer watches; a copy from page-locked memory reads it when the
 //! copy runs, and one of other memory when it is called, as CUDA's does; page-locked memory that is unlocked before a
-//! copy from it has run is an error, which every later call returns.
+//! copy from it has run, or that is not whole pages, is an error, which every later call returns.
 
 mod host_memory;
 #[cfg(test)]
@@ -14,10 +14,12 @@ mod timeline;
 use std::alloc::Layout;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::host_memory::Pending;
 use self::timeline::{Clock, Lost, Mark, Stream, Work};
-use super::memory::{Address, Free};
+use super::lost::Failure;
+use super::memory::{Address, Free, Pools};
 use crate::error::{Error, Result};
 
 /// How many emulated GPUs there are.
@@ -26,12 +28,60 @@ const N_DEVICES: usize = 4;
 /// One emulated GPU and one stream on it.
 #[derive(Debug)]
 pub(super) struct Driver {
-    ordinal: usize,
+    device: Arc<EmulatedDevice>,
     stream: Arc<Stream>,
     /// Where blocks end that another stream uses too.
     ends: Stream,
     /// What launchers are given: at one place as long as they may queue.
     launchers: Box<Launchers>,
+}
+
+/// What the streams of a device share that one `Cuda` has opened.
+#[derive(Debug)]
+struct EmulatedDevice {
+    ordinal: usize,
+    pools: Pools,
+    /// Bytes that it has, and those that are allocated.
+    memory: AtomicUsize,
+    allocated: AtomicUsize,
+}
+
+impl EmulatedDevice {
+    fn new(ordinal: usize) -> Self {
+        let (memory, allocated) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        EmulatedDevice { ordinal, pools: Pools::default(), memory, allocated }
+    }
+
+    /// Bytes that are not allocated.
+    fn free(&self) -> usize {
+        self.memory.load(Ordering::Relaxed).saturating_sub(self.allocated.load(Ordering::Relaxed))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Address> {
+        let layout = layout(bytes);
+        let limit = self.memory.load(Ordering::Relaxed);
+        let grow = |allocated: usize| allocated.checked_add(bytes).filter(|&grown| grown <= limit);
+        let is_there = self.allocated.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow).is_ok();
+        // SAFETY: the pool asks for at least one byte.
+        let pointer = if is_there { unsafe { std::alloc::alloc(layout) } } else { std::ptr::null_mut() };
+        if pointer.is_null() {
+            if is_there {
+                self.allocated.fetch_sub(bytes, Ordering::Relaxed);
+            }
+            let name = "out of memory".to_string();
+            let message = format!(": {bytes} bytes were requested, {} are free", self.free());
+            return Err(Error::Device { operation: "allocate", code: 2, name, message });
+        }
+        Ok(Address(pointer))
+    }
+
+    /// # Safety
+    /// `address` came from [`allocate`](EmulatedDevice::allocate) with as many bytes, and nothing uses it any more.
+    unsafe fn free_block(&self, address: Address, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::alloc::dealloc(address.0, layout(bytes)) };
+        self.allocated.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// `emulate::Stream` of `cuda/emulate/runtime.h`, and what stands behind it.
@@ -110,32 +160,49 @@ impl Driver {
 
     pub(super) fn open(ordinal: usize) -> Result<Self> {
         if ordinal < N_DEVICES {
-            return Ok(Driver::with_stream(ordinal, Stream::new(Arc::new(Clock::default()))));
+            let device = Arc::new(EmulatedDevice::new(ordinal));
+            return Ok(Driver::with_stream(device, Stream::new(Arc::new(Clock::default()))));
         }
         let reason = format!("number {ordinal}: the emulator has {N_DEVICES}, numbered from 0");
         Err(Error::NoCudaDevice { reason })
     }
 
-    fn with_stream(ordinal: usize, stream: Stream) -> Self {
+    fn with_stream(device: Arc<EmulatedDevice>, stream: Stream) -> Self {
         let (ends, stream) = (Stream::new(stream.clock().clone()), Arc::new(stream));
         let launchers = Box::new(Launchers { queue: queue_launch, stream: stream.clone() });
-        Driver { ordinal, stream, ends, launchers }
+        Driver { device, stream, ends, launchers }
     }
 
     /// The same GPU with a stream of its own.
     pub(super) fn fork(&self) -> Result<Self> {
         self.bind()?;
-        Ok(Driver::with_stream(self.ordinal, Stream::new(self.stream.clock().clone())))
+        Ok(Driver::with_stream(self.device.clone(), Stream::new(self.stream.clock().clone())))
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("cuda:{} (emulated)", self.ordinal)
+        format!("cuda:{} (emulated)", self.device.ordinal)
     }
 
     /// The stream as launchers take it.
     pub(super) fn bind(&self) -> Result<*mut c_void> {
         self.stream.clock().check("use the device")?;
         Ok((&raw const *self.launchers).cast_mut().cast())
+    }
+
+    /// The error to be returned for a failure that a launcher tells.
+    pub(super) fn fail(&self, failure: Failure) -> Error {
+        failure.into_error()
+    }
+
+    /// All pools of this device's memory.
+    pub(super) fn pools(&self) -> &Pools {
+        &self.device.pools
+    }
+
+    /// From now on the device has so many bytes.
+    #[cfg(test)]
+    fn limit_memory(&self, bytes: usize) {
+        self.device.memory.store(bytes, Ordering::Relaxed);
     }
 
     /// Kernels launched in this stream.
@@ -151,14 +218,7 @@ impl Driver {
 
     pub(super) fn allocate(&self, bytes: usize) -> Result<Address> {
         self.bind()?;
-        let layout = layout(bytes);
-        // SAFETY: the pool asks for at least one byte.
-        let pointer = unsafe { std::alloc::alloc(layout) };
-        if pointer.is_null() {
-            let (name, message) = ("out of memory".to_string(), format!(": {bytes} bytes"));
-            return Err(Error::Device { operation: "allocate", code: 2, name, message });
-        }
-        let address = Address(pointer);
+        let address = self.device.allocate(bytes)?;
         // SAFETY: just allocated with as many bytes.
         unsafe { poison(address, bytes) };
         Ok(address)
@@ -170,7 +230,7 @@ impl Driver {
         // The block may still be to be overwritten. An error is told by the next call.
         let _ = self.ends.wait();
         // SAFETY: the caller's promise.
-        unsafe { std::alloc::dealloc(address.0, layout(bytes)) };
+        unsafe { self.device.free_block(address, bytes) };
     }
 
     /// Called when a buffer is dropped that works of this stream, and of `user`'s, may still use. `None`: the block is
@@ -192,6 +252,7 @@ impl Driver {
             last.queue(Work::WaitFor(self.stream.mark()));
             last.queue(Work::WaitFor(user.stream.mark()));
         }
+        let device = self.device.clone();
         last.queue(Work::CleanUp(Box::new(move || {
             let address = address;
             // SAFETY: the caller's promise; the streams have passed what used the block.
@@ -199,7 +260,7 @@ impl Driver {
                 if Driver::POOLED {
                     poison(address, bytes);
                 } else {
-                    std::alloc::dealloc(address.0, layout(bytes));
+                    device.free_block(address, bytes);
                 }
             }
         })));
@@ -228,6 +289,16 @@ impl Driver {
     /// # Safety
     /// The memory stays allocated until [`unpin`](Driver::unpin).
     pub(super) unsafe fn pin(&self, memory: *mut u8, bytes: usize) -> bool {
+        if !host_memory::is_whole_pages(memory, bytes) {
+            self.stream.clock().lose(Lost {
+                code: 1,
+                name: "invalid value".into(),
+                message: format!(
+                    "{bytes} bytes at {memory:?} were to be page-locked, which are not whole pages"
+                ),
+            });
+            return false;
+        }
         host_memory::lock(memory, bytes)
     }
 

@@ -5,6 +5,7 @@
 
 use super::super::tests::choose_schedule;
 use super::super::tests::faults::launch_fault;
+use super::Driver;
 use crate::device::{Cuda, Storage};
 use crate::error::Error;
 
@@ -21,7 +22,7 @@ fn shows(body: impl Fn(&Cuda<f32>, bool) -> bool) {
         assert!(right(false, schedule), "the sound twin, schedule {schedule}");
     }
     // Where blocks are freed, the address sanitizer would end the process.
-    if super::Driver::POOLED {
+    if Driver::POOLED {
         assert!(SCHEDULES.filter(|&schedule| !right(true, schedule)).count() >= 5);
     }
 }
@@ -113,13 +114,13 @@ fn page_locked_memory_that_is_changed_before_its_copy_has_run() {
 #[test]
 fn page_locked_memory_that_is_freed_before_its_copy_has_run() {
     shows(|device, faulty| {
-        let mut x = ones();
-        let (memory, bytes) = (x.as_mut_ptr().cast(), size_of_val(&x[..]));
-        let to = device.allocate::<i32>(LEN).unwrap();
+        let mut x = memmap2::MmapMut::map_anon(1 << 16).unwrap();
+        let (memory, bytes) = (x.as_mut_ptr(), x.len());
+        let to = device.allocate::<u8>(bytes).unwrap();
         // SAFETY: both hold as many elements, and `x` lives until all has run; that it is unlocked is the fault.
         unsafe {
             assert!(device.driver().pin(memory, bytes));
-            device.driver().copy_to_device(memory, to.pointer().cast(), bytes).unwrap();
+            device.driver().copy_to_device(memory, to.pointer(), bytes).unwrap();
             if !faulty {
                 device.synchronize().unwrap();
             }
@@ -127,6 +128,68 @@ fn page_locked_memory_that_is_freed_before_its_copy_has_run() {
         }
         device.synchronize().is_ok()
     });
+}
+
+/// Others' memory would be locked too, and unlocked.
+#[test]
+fn page_locks_of_pages_that_are_shared() {
+    shows(|device, faulty| {
+        let mut x = memmap2::MmapMut::map_anon(1 << 16).unwrap();
+        let (memory, bytes) = (x.as_mut_ptr(), x.len());
+        let (start, end) = if faulty { (64, bytes - 64) } else { (0, bytes) };
+        // SAFETY: the memory is unlocked before it is freed.
+        unsafe {
+            assert_eq!(device.driver().pin(memory.add(start), end - start), !faulty);
+            device.driver().unpin(memory.add(start));
+        }
+        match device.synchronize() {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.to_string().contains("not whole pages"), "{error}");
+                false
+            }
+        }
+    });
+    // What the host allocates for a device is locked in whole pages, or not at all.
+    let device = Cuda::<f32>::new(0).unwrap();
+    for len in [1, 65_535, 65_537, 100_001, 524_289] {
+        let mut x = device.host().allocate::<f32>(len).unwrap();
+        x.fill(2.0);
+        let uploaded = device.adopt(x).unwrap();
+        assert_eq!(device.download(uploaded.view()).unwrap(), vec![2.0; len]);
+    }
+}
+
+/// Free blocks of other sizes and streams are given back, once, before the error.
+#[test]
+fn memory_that_other_streams_keep_for_reuse_is_given_back() {
+    const MIB: usize = 1 << 20;
+    for schedule in SCHEDULES {
+        choose_schedule(schedule);
+        let device = Cuda::<f32>::new(0).unwrap();
+        let beside = device.beside().unwrap();
+        // The blocks of both streams are free, but for what is queued.
+        for stream in [&device, &beside] {
+            let mut x = stream.allocate::<u8>(3 * MIB).unwrap();
+            stream.fill(1, x.view_mut()).unwrap();
+        }
+        let kept = device.allocate::<u8>(MIB).unwrap();
+        if Driver::POOLED {
+            // What is used already: it is full.
+            device.driver().limit_memory(8 * MIB);
+        }
+        let large = device.allocate::<u8>(6 * MIB).unwrap();
+        if Driver::POOLED {
+            let error = beside.allocate::<u8>(2 * MIB).unwrap_err();
+            assert!(matches!(error, Error::Device { operation: "allocate", code: 2, .. }), "{error}");
+            assert!(error.to_string().contains("2097152 bytes were requested"), "{error}");
+            // It is no error of the device: all goes on, and what is given up can be had.
+            drop(large);
+            assert!(beside.allocate::<u8>(2 * MIB).is_ok());
+        }
+        drop(kept);
+        device.synchronize().unwrap();
+    }
 }
 
 /// The launcher succeeds; what comes after it does not.
@@ -146,7 +209,24 @@ fn errors_of_kernels_surface_later_and_stay() {
                 matches!(&error, Error::Device { message, .. } if message.contains("failed_assertion"));
             assert!(is_told, "{error}");
         }
-        assert!(device.upload(&ones()).is_err() && device.beside().is_err());
+        // Whatever is called, the first error is what it returns.
+        let (n, mut scratch) = (x.len(), out);
+        let calls = [
+            device.upload(&ones()).map(drop),
+            device.beside().map(drop),
+            device.allocate::<i32>(n).map(drop),
+            device.send(ones()).map(drop),
+            device.upload_to_host(&ones()).map(drop),
+            device.download(x.view()).map(drop),
+            device.fill(1, scratch.view_mut()),
+            device.copy(x.view(), scratch.view_mut()),
+            device.record().map(drop),
+            device.offer(x.view()).map(drop),
+        ];
+        for (i, call) in calls.into_iter().enumerate() {
+            let error = call.unwrap_err().to_string();
+            assert!(error.contains("failed_assertion"), "call {i}: {error}");
+        }
         // Other devices go on.
         assert!(Cuda::<f32>::new(0).unwrap().upload(&ones()).is_ok());
     }
