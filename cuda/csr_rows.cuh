@@ -7,9 +7,11 @@
 //
 // Rows with more entries than `Hubs::degree` would keep one group busy long after all others are done. They are cut
 // into chunks of about `Hubs::chunk` entries, each taken by a group of its own in the same launch; a second launch
-// merges the chunks' results in order. The host does not know which rows these are, but a chunk's place is fixed: a row
-// that begins at entry b and has d entries has d / chunk chunks from slot b / chunk on (both rounded down), so that no
-// two rows share a slot, and n_edge / chunk slots are enough. The result does not depend on anything but the pattern.
+// merges the chunks' results in order, those of a hub of many chunks by all groups of a block. The host does not know
+// which rows these are, but a chunk's place is fixed: a row that begins at entry b and has d entries has d / chunk
+// chunks from slot b / chunk on (both rounded down), so that no two rows share a slot, and n_edge / chunk slots are
+// enough. The result does not depend on anything but the pattern. Where the caller knows that no row is a hub, as in a
+// block of a small fanout, there are no slots, no memory for them and no second launch.
 #pragma once
 #include "scalar.cuh"
 #include "scratch.h"
@@ -28,6 +30,7 @@ struct Rows {
   uint64_t n_rows;
   uint64_t n_edge;
   const uint32_t* indptr;  // [n_rows + 1]
+  uint64_t longest_row = ~uint64_t(0);  // no row has more entries, as far as the caller knows
 };
 
 /// How columns go to lanes: a tile has `lanes` packs.
@@ -61,16 +64,25 @@ struct Group {
   }
 };
 
+/// Entries of a chunk. The fewer, the more groups work on a hub, and the more memory do slots need: with 512, a row of
+/// the dense operand for every 512 entries, a twentieth of the operand where rows have 25 entries.
+constexpr uint64_t MIN_CHUNK = 256;
+constexpr uint64_t MAX_CHUNK = 512;
+
+/// A hub of no more chunks is merged by one group.
+constexpr uint64_t FEW_CHUNKS = 4 * IN_FLIGHT;
+
 /// How rows with many entries are cut.
 struct Hubs {
   uint64_t chunk;
-  uint64_t slots;   // number of slots; 0: no row can be a hub
+  uint64_t slots;   // number of slots; 0: no row can be a hub, or none is to be cut
   uint32_t* first;  // [slots]: the row whose first chunk has this slot, or NO_ROW
 
-  explicit Hubs(uint64_t n_edge) : first(nullptr) {
-    const uint64_t even = (n_edge / 8192 + 31) / 32 * 32;  // a bound for the slots' memory
-    chunk = even < 256 ? 256 : even;
-    slots = n_edge > degree() ? n_edge / chunk : 0;
+  /// No row has more than `longest_row` entries, as far as the caller knows. If one has, it is only slow.
+  Hubs(uint64_t n_edge, uint64_t longest_row) : first(nullptr) {
+    const uint64_t even = (n_edge / 8192 + 31) / 32 * 32;
+    chunk = even < MIN_CHUNK ? MIN_CHUNK : even < MAX_CHUNK ? even : MAX_CHUNK;
+    slots = (longest_row < n_edge ? longest_row : n_edge) > degree() ? n_edge / chunk : 0;
   }
 
   __device__ __host__ uint64_t degree() const { return 2 * chunk; }
@@ -161,18 +173,12 @@ __global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_rows_kernel(Op op, Row
   }
 }
 
-/// A group merges the chunks of one hub, if its slot is the hub's first. `saved(slot, column)` is what `save` stored
-/// there, and `merge(state, later)` adds a later chunk's state.
+/// The chunks first..end of a hub, merged in order; at least one. `saved(slot, column)` is what `save` stored there, and
+/// `merge(state, later)` adds a later chunk's state.
 template <class Op>
-__global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
-  const Group group(tiling);
-  if (group.item >= hubs.slots || group.pack >= tiling.packs) return;
-  const uint32_t row = hubs.first[group.item];
-  if (row == NO_ROW) return;
-  const uint64_t column = group.pack * Op::N;
-  const uint64_t end = group.item + (rows.indptr[row + 1] - rows.indptr[row]) / hubs.chunk;
+__device__ __forceinline__ typename Op::State merge_chunks(const Op& op, uint64_t first, uint64_t end, uint64_t column) {
   typename Op::State state = op.start();
-  for (uint64_t first = group.item; first < end; first += IN_FLIGHT) {
+  for (; first < end; first += IN_FLIGHT) {
     typename Op::State later[IN_FLIGHT];
 #pragma unroll
     for (int u = 0; u < IN_FLIGHT; u++) {
@@ -183,7 +189,44 @@ __global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_hubs_kernel(Op op, Row
       if (first + u < end) op.merge(state, later[u]);
     }
   }
-  op.finish(row, column, state, false);
+  return state;
+}
+
+/// A group merges the chunks of a hub, if its slot is the hub's first. Where they are many, all groups of the block take
+/// an equal share of them each, and one merges what these found, in order.
+template <class Op>
+__global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
+  COHOP_SHARED(typename Op::State, share, [BLOCK]);
+  COHOP_SHARED(uint32_t, large, [BLOCK / IN_FLIGHT]);
+  const Group group(tiling);
+  const uint32_t own = threadIdx.x / tiling.lanes, n_groups = BLOCK / tiling.lanes;
+  const uint64_t column = group.pack * Op::N;
+  const bool is_column = group.pack < tiling.packs;
+  const auto n_chunks = [&](uint32_t row) { return (rows.indptr[row + 1] - rows.indptr[row]) / hubs.chunk; };
+
+  const uint32_t row = group.item < hubs.slots ? hubs.first[group.item] : NO_ROW;
+  const uint64_t chunks = row == NO_ROW ? 0 : n_chunks(row);
+  if (row != NO_ROW && chunks <= FEW_CHUNKS && is_column) {
+    op.finish(row, column, merge_chunks(op, group.item, group.item + chunks, column), false);
+  }
+  if (group.lane == 0) large[own] = chunks > FEW_CHUNKS ? row : NO_ROW;
+  __syncthreads();
+  for (uint32_t g = 0; g < n_groups; g++) {
+    const uint32_t hub = large[g];
+    if (hub == NO_ROW) continue;
+    const uint64_t first = group.item - own + g, end = first + n_chunks(hub);
+    const uint64_t part = (end - first + n_groups - 1) / n_groups, begin = first + own * part;
+    if (begin < end && is_column) {
+      share[threadIdx.x] = merge_chunks(op, begin, begin + part < end ? begin + part : end, column);
+    }
+    __syncthreads();
+    if (own == 0 && is_column) {
+      typename Op::State state = share[group.lane];
+      for (uint32_t k = 1; first + k * part < end; k++) op.merge(state, share[k * tiling.lanes + group.lane]);
+      op.finish(hub, column, state, false);
+    }
+    __syncthreads();
+  }
 }
 
 /// Both launches. `op` and `hubs` already have their parts of the scratch memory.
@@ -235,7 +278,7 @@ struct SumScratch {
   S* sums;
   uint64_t bytes;
 
-  SumScratch(void* block, uint64_t n_edge, uint64_t cols) : hubs(n_edge) {
+  SumScratch(void* block, const Rows& rows, uint64_t cols) : hubs(rows.n_edge, rows.longest_row) {
     Scratch scratch(block);
     hubs.first = scratch.take<uint32_t>(hubs.slots);
     sums = scratch.take<S>(hubs.slots * cols);

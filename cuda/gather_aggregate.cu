@@ -44,7 +44,7 @@ struct GatherAggregate : Product<S, N, WEIGHTED, TableRows<E>> {
 template <class S, class E, int N, bool WEIGHTED>
 int32_t gather_aggregate(const Rows& rows, uint64_t cols, const TableRows<E>& x, const uint32_t* indices,
                          const Factors<S>& factors, const S* own, void* scratch, S* out, void* stream) {
-  const SumScratch<S> parts(scratch, rows.n_edge, cols);
+  const SumScratch<S> parts(scratch, rows, cols);
   GatherAggregate<S, E, N, WEIGHTED> op;
   op.cols = cols;
   op.sums = parts.sums;
@@ -65,10 +65,10 @@ using namespace cohop;
 extern "C" {
 
 int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_cols,
-                               uint64_t n_edge, uint64_t cols, const void* table, uint64_t n_table,
-                               const uint32_t* index, const uint32_t* indptr, const uint32_t* indices,
-                               const void* edge, const void* row, const void* column, const void* own, void* scratch,
-                               void* out, cohop_status* status, void* stream) {
+                               uint64_t n_edge, uint64_t longest_row, uint64_t cols, const void* table,
+                               uint64_t n_table, const uint32_t* index, const uint32_t* indptr,
+                               const uint32_t* indices, const void* edge, const void* row, const void* column,
+                               const void* own, void* scratch, void* out, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
     if (n_cols == 0) return 0;
     check_index(n_cols, index, n_table, status, stream);
@@ -78,7 +78,7 @@ int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t
       return with_element(element, [&](auto narrow) {
         using S = decltype(zero);
         using E = decltype(narrow);
-        const Rows rows = {n_rows, n_edge, indptr};
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
         const TableRows<E> x = {static_cast<const E*>(table), n_table, index};
         const Factors<S> factors = {nullptr, static_cast<const S*>(edge), static_cast<const S*>(row),
                                     static_cast<const S*>(column)};

@@ -1,12 +1,26 @@
 // A value per entry of a CSR pattern, from the rows of x and y at its two ends.
 //
-// A warp takes 32 consecutive entries, whatever rows they belong to, so that long rows cause no imbalance. Each lane
-// looks up the row of one entry. Bound by memory: one row of x per entry; rows of y stay in the first-level cache from
+// A warp takes 32 consecutive entries, whatever rows they belong to, so that long rows cause no imbalance. Its lanes
+// search for the row of the first together, and go on from there. Bound by memory: one row of x per entry; rows of y stay in the first-level cache from
 // one entry to the next. The same result on every run.
 #include "csr_rows.cuh"
 
 namespace cohop {
 namespace {
+
+/// The row that entry e belongs to, one of low.. : all lanes of a warp search together, 32 rows a step.
+__device__ inline uint64_t warp_row_of(const Rows& rows, uint64_t low, uint64_t e) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint64_t high = rows.n_rows;  // indptr[low] <= e < indptr[high]
+  while (high - low > 1) {
+    const uint64_t step = (high - low + 32) / 33, at = low + (lane + 1) * step;
+    const bool is_passed = at < high && rows.indptr[at] <= e;
+    const uint64_t next = low + __popc(__ballot_sync(FULL, is_passed)) * step;
+    high = next + step < high ? next + step : high;
+    low = next;
+  }
+  return low;
+}
 
 /// Entries of a warp, and a lane's own.
 struct WarpEntries {
@@ -19,9 +33,24 @@ struct WarpEntries {
     const uint32_t lane = threadIdx.x % 32;
     first = grid_thread() - lane;
     count = first >= rows.n_edge ? 0 : rows.n_edge - first < 32 ? static_cast<uint32_t>(rows.n_edge - first) : 32;
-    if (lane < count) {
-      row = static_cast<uint32_t>(row_of(rows, first + lane));
-      column = indices[first + lane];
+    if (lane < count) column = indices[first + lane];
+    // A window of 32 rows mostly has all of the warp's entries. Where empty rows lie between them, the next entry that
+    // it does not have is searched for: there may be millions of such rows.
+    uint64_t low = 0;
+    unsigned open = __ballot_sync(FULL, lane < count);
+    while (open != 0) {
+      low = warp_row_of(rows, low, first + __ffs(open) - 1);
+      const uint64_t next = low + 1 + lane;
+      const uint32_t end = next <= rows.n_rows ? rows.indptr[next] : 0xffffffffu;
+      // How many of the window's first 31 rows end before the lane's entry.
+      uint32_t passed = 0;
+#pragma unroll
+      for (uint32_t step = 16; step > 0; step /= 2) {
+        if (__shfl_sync(FULL, end, passed + step - 1) <= first + lane) passed += step;
+      }
+      const bool is_inside = first + lane < __shfl_sync(FULL, end, 31);
+      if ((open >> lane & 1) != 0 && is_inside) row = static_cast<uint32_t>(low) + passed;
+      open &= ~__ballot_sync(FULL, is_inside);
     }
   }
 };
@@ -30,8 +59,7 @@ struct WarpEntries {
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) sddmm_dot_kernel(Rows rows, const uint32_t* __restrict__ indices,
                                                           uint32_t heads, uint64_t dim, uint32_t lanes,
-                                                          const S* __restrict__ x, const S* __restrict__ y,
-                                                          S* __restrict__ out, bool add) {
+                                                          const S* x, const S* y, S* __restrict__ out, bool add) {
   const WarpEntries entries(rows, indices);
   const uint32_t lane = threadIdx.x % lanes, group = threadIdx.x % 32 / lanes, groups = 32 / lanes;
   const uint64_t items = static_cast<uint64_t>(entries.count) * heads, cols = heads * dim;
@@ -75,8 +103,8 @@ __global__ void __launch_bounds__(BLOCK) sddmm_dot_kernel(Rows rows, const uint3
 /// out[e, :] (= | +=) x[indices[e], :] + y[row of e, :]. Lanes go through the packs of all entries of the warp.
 template <int N, class S>
 __global__ void __launch_bounds__(BLOCK) sddmm_add_kernel(Rows rows, const uint32_t* __restrict__ indices,
-                                                          uint64_t packs, const S* __restrict__ x,
-                                                          const S* __restrict__ y, S* __restrict__ out, bool add) {
+                                                          uint64_t packs, const S* x, const S* y,
+                                                          S* __restrict__ out, bool add) {
   const WarpEntries entries(rows, indices);
   const uint64_t items = entries.count * packs, cols = packs * N;
   for (uint64_t step = 0; step < items; step += 32 * IN_FLIGHT) {

@@ -11,7 +11,7 @@ namespace {
 template <int N, bool WEIGHTED, class S, class E>
 int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Factors<S>& factors, const E* x,
              void* scratch, S* out, bool add, void* stream) {
-  const SumScratch<S> parts(scratch, rows.n_edge, cols);
+  const SumScratch<S> parts(scratch, rows, cols);
   Product<S, N, WEIGHTED, DenseRows<E>> op;
   op.cols = cols;
   op.sums = parts.sums;
@@ -62,7 +62,7 @@ struct HeadProduct : SumRows<S, N> {
 template <class S, int N>
 int32_t spmm_heads(const Rows& rows, uint64_t heads, uint64_t dim, const uint32_t* indices, const uint32_t* positions,
                    const S* weight, const S* x, void* scratch, S* out, bool add, void* stream) {
-  const SumScratch<S> parts(scratch, rows.n_edge, heads * dim);
+  const SumScratch<S> parts(scratch, rows, heads * dim);
   HeadProduct<S, N> op;
   op.cols = heads * dim;
   op.sums = parts.sums;
@@ -84,22 +84,23 @@ using namespace cohop;
 
 extern "C" {
 
-uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols) {
-  return scalar == COHOP_F64 ? SumScratch<double>(nullptr, n_edge, cols).bytes
-                             : SumScratch<float>(nullptr, n_edge, cols).bytes;
+uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols) {
+  const Rows rows = {0, n_edge, nullptr, longest_row};
+  return scalar == COHOP_F64 ? SumScratch<double>(nullptr, rows, cols).bytes
+                             : SumScratch<float>(nullptr, rows, cols).bytes;
 }
 
-int32_t cohop_spmm(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t cols,
-                   const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* edge,
-                   const void* row, const void* column, const void* x, void* scratch, void* out, bool add,
-                   void* stream) {
+int32_t cohop_spmm(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                   uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions,
+                   const void* edge, const void* row, const void* column, const void* x, void* scratch, void* out,
+                   bool add, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
       return with_rows<S>(element, [&](auto narrow) {
         using E = decltype(narrow);
-        const Rows rows = {n_rows, n_edge, indptr};
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
         const Factors<S> factors = {positions, static_cast<const S*>(edge), static_cast<const S*>(row),
                                     static_cast<const S*>(column)};
         const E* from = static_cast<const E*>(x);
@@ -116,14 +117,14 @@ int32_t cohop_spmm(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uin
     });)
 }
 
-int32_t cohop_spmm_heads(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t heads, uint64_t dim,
-                         const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* weight,
-                         const void* x, void* scratch, void* out, bool add, void* stream) {
+int32_t cohop_spmm_heads(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t heads,
+                         uint64_t dim, const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions,
+                         const void* weight, const void* x, void* scratch, void* out, bool add, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || heads == 0 || dim == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      const Rows rows = {n_rows, n_edge, indptr};
+      const Rows rows = {n_rows, n_edge, indptr, longest_row};
       const S *factors = static_cast<const S*>(weight), *from = static_cast<const S*>(x);
       S* to = static_cast<S*>(out);
       return packs<S>(dim, from, to)

@@ -134,7 +134,7 @@ struct MaximumScratch {
   uint32_t* argmax;
   uint64_t bytes;
 
-  MaximumScratch(void* block, uint64_t n_edge, uint64_t cols) : hubs(n_edge) {
+  MaximumScratch(void* block, const Rows& rows, uint64_t cols) : hubs(rows.n_edge, rows.longest_row) {
     Scratch scratch(block);
     hubs.first = scratch.take<uint32_t>(hubs.slots);
     max = scratch.take<S>(hubs.slots * cols);
@@ -146,7 +146,7 @@ struct MaximumScratch {
 template <int N, class S, class E>
 int32_t spmm_max(const Rows& rows, uint64_t cols, const uint32_t* indices, const E* x, const S* factors, void* scratch,
                  S* out, uint32_t* argmax, void* stream) {
-  const MaximumScratch<S> parts(scratch, rows.n_edge, cols);
+  const MaximumScratch<S> parts(scratch, rows, cols);
   const Maximum<S, E, N> op = {cols, indices, x, factors, out, argmax, parts.max, parts.argmax};
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }
@@ -155,7 +155,7 @@ template <int N, class S, class E>
 int32_t spmm_max_backward(const Rows& rows, uint64_t cols, const uint32_t* indices, const uint32_t* edge,
                           const uint32_t* argmax, const E* dout, const S* factors, void* scratch, S* dx, bool add,
                           void* stream) {
-  const SumScratch<S> parts(scratch, rows.n_edge, cols);
+  const SumScratch<S> parts(scratch, rows, cols);
   MaximumBackward<S, E, N> op;
   op.cols = cols;
   op.sums = parts.sums;
@@ -176,21 +176,22 @@ using namespace cohop;
 
 extern "C" {
 
-uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t cols) {
-  return scalar == COHOP_F64 ? MaximumScratch<double>(nullptr, n_edge, cols).bytes
-                             : MaximumScratch<float>(nullptr, n_edge, cols).bytes;
+uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols) {
+  const Rows rows = {0, n_edge, nullptr, longest_row};
+  return scalar == COHOP_F64 ? MaximumScratch<double>(nullptr, rows, cols).bytes
+                             : MaximumScratch<float>(nullptr, rows, cols).bytes;
 }
 
-int32_t cohop_spmm_max(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t cols,
-                       const uint32_t* indptr, const uint32_t* indices, const void* x, const void* factor,
-                       void* scratch, void* out, uint32_t* argmax, void* stream) {
+int32_t cohop_spmm_max(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                       uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const void* x,
+                       const void* factor, void* scratch, void* out, uint32_t* argmax, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
       return with_rows<S>(element, [&](auto narrow) {
         using E = decltype(narrow);
-        const Rows rows = {n_rows, n_edge, indptr};
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
         const E* from = static_cast<const E*>(x);
         const S* factors = static_cast<const S*>(factor);
         S* to = static_cast<S*>(out);
@@ -203,16 +204,16 @@ int32_t cohop_spmm_max(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows,
 }
 
 int32_t cohop_spmm_max_backward(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge,
-                                uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
-                                const uint32_t* argmax, const void* dout, const void* factor, void* scratch, void* dx,
-                                bool add, void* stream) {
+                                uint64_t longest_row, uint64_t cols, const uint32_t* indptr, const uint32_t* indices,
+                                const uint32_t* edge, const uint32_t* argmax, const void* dout, const void* factor,
+                                void* scratch, void* dx, bool add, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
       return with_rows<S>(element, [&](auto narrow) {
         using E = decltype(narrow);
-        const Rows rows = {n_rows, n_edge, indptr};
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
         const E* from = static_cast<const E*>(dout);
         const S* factors = static_cast<const S*>(factor);
         S* to = static_cast<S*>(dx);

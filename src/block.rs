@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use crate::device::{
     Cpu, Csr, DegreeFactors, Device, FeatureElement, RelationEdges, SampledBlock, Storage, Weights, Write,
-    check_csr, factors_of_degree, on_host,
+    check_csr, factors_of_degree, longest_row, on_host,
 };
 use crate::error::{Error, Result, check_length};
 use crate::pattern::{Pattern, get_or_try_init};
@@ -76,12 +76,15 @@ impl<D: Device> Block<D> {
     /// # }
     /// ```
     pub fn new(device: &D, parts: SampledBlock<D>) -> Result<Self> {
-        let (indptr, indices) = (D::view(&parts.indptr), D::view(&parts.indices));
-        check_csr(&on_host(device, indptr)?, &on_host(device, indices)?, D::len(&parts.src))?;
+        let longest_row = {
+            let indptr = on_host(device, D::view(&parts.indptr))?;
+            check_csr(&indptr, &on_host(device, D::view(&parts.indices))?, D::len(&parts.src))?;
+            longest_row(&indptr)
+        };
         if let Some(weight) = &parts.edge_weight {
             check_edge_weights(device, weight)?;
         }
-        Block::from_valid(parts)
+        Ok(Block::from_valid(parts)?.with_longest_row(Some(longest_row)))
     }
 
     /// A block from arrays that are known to be valid: a sampler of this crate made them, or they were checked. Checks
@@ -118,6 +121,12 @@ impl<D: Device> Block<D> {
         })
     }
 
+    /// Says how many edges a destination has at most, where that is known: see [`Pattern::with_longest_row`].
+    pub(crate) fn with_longest_row(mut self, longest_row: Option<usize>) -> Self {
+        self.pattern = self.pattern.with_longest_row(longest_row);
+        self
+    }
+
     /// A block over given edges by destination: sources `0..n_src`, destinations `0..indptr.len() - 1`.
     ///
     /// Errors: `indptr` is empty or does not ascend from 0 to `indices.len()`, an index is not below `n_src`, there are
@@ -128,8 +137,10 @@ impl<D: Device> Block<D> {
             return Err(Error::invalid("n_src", n_src, format!("at least n_dst = {}", pattern.n_rows())));
         }
         let src: Vec<u32> = (0..n_src as u32).collect();
+        let longest_row = pattern.csr().longest_row;
         let (_, _, indptr, indices) = pattern.into_parts();
-        Block::from_valid(SampledBlock::new(device.upload(&src)?, indptr, indices))
+        let block = Block::from_valid(SampledBlock::new(device.upload(&src)?, indptr, indices))?;
+        Ok(block.with_longest_row(longest_row))
     }
 
     /// Gives the edges relations, `edge_type: [n_edge]`.
@@ -148,7 +159,9 @@ impl<D: Device> Block<D> {
     /// Errors: `edge_weight` does not have one element per edge, one is negative or not finite, or the device fails.
     pub fn with_edge_weights(self, device: &D, edge_weight: D::Buffer<D::Scalar>) -> Result<Self> {
         check_edge_weights(device, &edge_weight)?;
-        Block::from_valid(SampledBlock { edge_weight: Some(edge_weight), ..self.into_parts() })
+        let longest_row = self.csr().longest_row;
+        let parts = SampledBlock { edge_weight: Some(edge_weight), ..self.into_parts() };
+        Ok(Block::from_valid(parts)?.with_longest_row(longest_row))
     }
 
     /// Gives the edges their numbers in the graph, `edge_id: [n_edge]`.
@@ -209,7 +222,8 @@ impl<D: Device> Block<D> {
             let mut indptr = device.allocate(self.n_dst() + 1)?;
             device.copy(self.csr().indptr, D::view_mut(&mut indptr))?;
             let positions: Vec<u32> = (0..self.n_edge() as u32).collect();
-            Pattern::from_valid(self.n_dst(), self.n_edge(), indptr, device.upload(&positions)?)
+            let edges = Pattern::from_valid(self.n_dst(), self.n_edge(), indptr, device.upload(&positions)?)?;
+            Ok(edges.with_longest_row(self.csr().longest_row))
         })
     }
 
@@ -435,6 +449,7 @@ impl<D: Device> Block<D> {
     ///
     /// Errors: the device fails or is out of memory.
     pub fn from_host(device: &D, host: Block<Cpu<D::Scalar>>) -> Result<Self> {
+        let longest_row = longest_row(host.pattern.csr().indptr);
         let (n_dst, _, indptr, indices) = host.pattern.into_parts();
         let mut block = Block::from_valid(SampledBlock {
             n_dst,
@@ -445,7 +460,8 @@ impl<D: Device> Block<D> {
             weight: host.weight.map(|b| device.adopt(b)).transpose()?,
             edge_type: host.edge_type.map(|b| device.adopt(b)).transpose()?,
             edge_weight: host.edge_weight.map(|b| device.adopt(b)).transpose()?,
-        })?;
+        })?
+        .with_longest_row(Some(longest_row));
         if let Some(factors) = host.symmetric {
             block.symmetric = Some(Factors {
                 row: device.adopt(factors.row)?,

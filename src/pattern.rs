@@ -13,7 +13,7 @@
 
 use std::sync::OnceLock;
 
-use crate::device::{Csr, Device, Storage, check_csr, on_host};
+use crate::device::{Csr, Device, Storage, check_csr, longest_row, on_host};
 use crate::error::{Result, check_length};
 
 /// A sparse pattern in compressed rows that owns its memory. Keeps its transpose after the first use.
@@ -23,6 +23,8 @@ pub struct Pattern<D: Storage> {
     n_cols: usize,
     indptr: D::Buffer<u32>,
     indices: D::Buffer<u32>,
+    /// The most entries of a row, where that is known.
+    longest_row: Option<usize>,
     transpose: OnceLock<Transpose<D>>,
     in_transpose: OnceLock<D::Buffer<u32>>,
 }
@@ -40,8 +42,12 @@ impl<D: Device> Pattern<D> {
     /// Errors: `indptr` is empty or does not ascend from 0 to the number of `indices`, an index is not below `n_cols`,
     /// or the device fails.
     pub fn new(device: &D, n_cols: usize, indptr: D::Buffer<u32>, indices: D::Buffer<u32>) -> Result<Self> {
-        check_csr(&on_host(device, D::view(&indptr))?, &on_host(device, D::view(&indices))?, n_cols)?;
-        Pattern::from_valid(D::len(&indptr) - 1, n_cols, indptr, indices)
+        let (ends, longest_row) = {
+            let ends = on_host(device, D::view(&indptr))?;
+            check_csr(&ends, &on_host(device, D::view(&indices))?, n_cols)?;
+            (ends.len(), longest_row(&ends))
+        };
+        Ok(Pattern::from_valid(ends - 1, n_cols, indptr, indices)?.with_longest_row(Some(longest_row)))
     }
 
     /// A pattern from arrays that are known to be valid (see [`Csr`]): a kernel made them, or they were checked.
@@ -59,6 +65,7 @@ impl<D: Device> Pattern<D> {
             n_cols,
             indptr,
             indices,
+            longest_row: None,
             transpose: OnceLock::new(),
             in_transpose: OnceLock::new(),
         })
@@ -70,7 +77,16 @@ impl<D: Device> Pattern<D> {
     /// device is out of memory.
     pub fn from_host(device: &D, n_cols: usize, indptr: &[u32], indices: &[u32]) -> Result<Self> {
         check_csr(indptr, indices, n_cols)?;
-        Pattern::from_valid(indptr.len() - 1, n_cols, device.upload(indptr)?, device.upload(indices)?)
+        let (ends, columns) = (device.upload(indptr)?, device.upload(indices)?);
+        let pattern = Pattern::from_valid(indptr.len() - 1, n_cols, ends, columns)?;
+        Ok(pattern.with_longest_row(Some(longest_row(indptr))))
+    }
+
+    /// Says how many entries a row has at most, where that is known, so that a device need not look for rows of very
+    /// many. A wrong number changes no result.
+    pub(crate) fn with_longest_row(mut self, longest_row: Option<usize>) -> Self {
+        self.longest_row = longest_row;
+        self
     }
 
     /// Number of rows.
@@ -96,6 +112,7 @@ impl<D: Device> Pattern<D> {
             indptr: D::view(&self.indptr),
             indices: D::view(&self.indices),
             edge: None,
+            longest_row: self.longest_row,
         }
     }
 
@@ -121,6 +138,7 @@ impl<D: Device> Pattern<D> {
             indptr: D::view(&t.indptr),
             indices: D::view(&t.indices),
             edge: Some(D::view(&t.edge)),
+            longest_row: None,
         })
     }
 

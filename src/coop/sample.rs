@@ -104,8 +104,8 @@ impl<S: Scalar> CooperativeSampler<S> {
         for (layer, &fanout) in self.config.fanouts.0.iter().enumerate() {
             let SamplerConfig { method, per_relation, edge_ids, edge_weights, .. } = self.config;
             let spec = SampleSpec { method, fanout, per_relation, edge_ids, edge_weights };
-            let block =
-                Block::from_valid(self.sample_layer(&owned.vertices, &spec, &variates, layer as u32)?)?;
+            let sampled = self.sample_layer(&owned.vertices, &spec, &variates, layer as u32)?;
+            let block = Block::from_valid(sampled)?.with_longest_row(spec.longest_row());
             let plan = self.plan(block.src(), &mut owned)?;
             blocks.push(Arc::new(if self.needs_degrees {
                 self.add_degrees(block, &plan, &owned.vertices)?

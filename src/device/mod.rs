@@ -65,8 +65,8 @@ pub use sddmm::Sddmm;
 pub(crate) use sddmm::{check_sddmm_add, check_sddmm_dot};
 pub use spmm::{Csr, Spmm, Weights};
 pub(crate) use spmm::{
-    check_csr, check_csr_lengths, check_no_edge, check_product, check_spmm_heads, check_weights, on_host,
-    positions_of_transpose,
+    check_csr, check_csr_lengths, check_no_edge, check_product, check_spmm_heads, check_weights, longest_row,
+    on_host, positions_of_transpose,
 };
 pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Offer, Scalar, Storage, Write};
 pub(crate) use storage::{

@@ -155,6 +155,19 @@ impl Default for SampleSpec {
     }
 }
 
+impl SampleSpec {
+    /// The most edges of a row, where the method knows: enough for [`Csr`](crate::device::Csr)'s hint. LABOR keeps a
+    /// number of edges around the fanout, of which so many are as good as impossible.
+    pub(crate) fn longest_row(&self) -> Option<usize> {
+        match self.method {
+            _ if self.per_relation => None,
+            Method::Full => None,
+            Method::Labor { fixed_size: false, .. } => Some(self.fanout.saturating_mul(2).saturating_add(64)),
+            Method::Neighbor { .. } | Method::Labor { .. } | Method::Walk { .. } => Some(self.fanout),
+        }
+    }
+}
+
 /// What a sampler returns: a bipartite layer in the device's memory.
 ///
 /// [`Block::new`](crate::block::Block::new) checks it and makes it a layer of a minibatch;

@@ -41,6 +41,8 @@ pub struct Csr<'a, D: Storage> {
     pub(crate) indices: D::View<'a, u32>,
     /// `[n_edge]`: the position of each entry's weight; `None`: the entry's own.
     pub(crate) edge: Option<D::View<'a, u32>>,
+    /// The most entries of a row, where that is known. It only decides how a device divides the work.
+    pub(crate) longest_row: Option<usize>,
 }
 
 impl<D: Storage> Clone for Csr<'_, D> {
@@ -64,7 +66,7 @@ impl<'a, S: Scalar> Csr<'a, Cpu<S>> {
     /// Errors: `indptr` is empty or does not ascend from 0 to `indices.len()`, or an index is not below `n_cols`.
     pub fn new(indptr: &'a [u32], indices: &'a [u32], n_cols: usize) -> Result<Self> {
         check_csr(indptr, indices, n_cols)?;
-        Ok(Csr { n_rows: indptr.len() - 1, n_cols, indptr, indices, edge: None })
+        Ok(Csr { n_rows: indptr.len() - 1, n_cols, indptr, indices, edge: None, longest_row: None })
     }
 
     /// The pattern with the position of each entry's weight, `edge: [n_edge]`, as a transpose has it.
@@ -91,7 +93,7 @@ impl<'a, D: Storage> Csr<'a, D> {
         n_cols: usize,
     ) -> Result<Self> {
         check_csr(&on_host(device, indptr)?, &on_host(device, indices)?, n_cols)?;
-        Ok(Csr { n_rows: D::view_len(&indptr) - 1, n_cols, indptr, indices, edge: None })
+        Ok(Csr { n_rows: D::view_len(&indptr) - 1, n_cols, indptr, indices, edge: None, longest_row: None })
     }
 
     /// Number of rows.
@@ -123,6 +125,11 @@ impl<'a, D: Storage> Csr<'a, D> {
     pub fn edge(&self) -> Option<D::View<'a, u32>> {
         self.edge
     }
+}
+
+/// The most entries of a row; `indptr` ascends.
+pub(crate) fn longest_row(indptr: &[u32]) -> usize {
+    indptr.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0) as usize
 }
 
 /// The elements of a view: itself where it is host memory, else a copy.

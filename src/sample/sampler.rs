@@ -161,7 +161,7 @@ impl Sampler {
             let sampled = device
                 .sample_block_excluding(graph, dst, &spec, &variates, layer as u32, excluded)
                 .map_err(|error| as_seed_error(error, seeds))?;
-            let mut block = Block::from_valid(sampled)?;
+            let mut block = Block::from_valid(sampled)?.with_longest_row(spec.longest_row());
             if self.degrees {
                 block = block.with_degrees_in(device, graph)?;
             }

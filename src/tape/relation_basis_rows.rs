@@ -128,6 +128,7 @@ impl RelationBasisRows {
             indptr: D::view(&indptr),
             indices: D::view(&order),
             edge: None,
+            longest_row: None,
         };
         let mut values = Tensor::allocate(device, self.n_bases * n, cols)?;
         let mut index = Vec::with_capacity(self.n_bases * n);
@@ -167,6 +168,7 @@ impl<D: Device> Op<D> for RelationBasisRows {
             indptr: D::view(&indptr),
             indices: D::view(&indices),
             edge: None,
+            longest_row: None,
         };
         let weights = Weights { edge: Some(D::view(&factors)), row: None, column: None };
         let mut out = Tensor::allocate(device, self.ids.len(), bases.cols())?;
@@ -191,6 +193,7 @@ impl<D: Device> Op<D> for RelationBasisRows {
             indptr: D::view(&indptr),
             indices: D::view(&indices),
             edge: None,
+            longest_row: None,
         };
         let mut dots = Tensor::allocate(device, n_groups, self.n_bases)?;
         let data = dots.make_mut(device)?.data;
@@ -203,6 +206,7 @@ impl<D: Device> Op<D> for RelationBasisRows {
             indptr: D::view(&offsets),
             indices: D::view(&own),
             edge: None,
+            longest_row: None,
         };
         let mut dcoefficients = Tensor::allocate(device, coefficients.rows(), self.n_bases)?;
         let out = dcoefficients.make_mut(device)?;

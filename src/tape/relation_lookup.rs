@@ -129,6 +129,7 @@ impl<D: Device> Op<D> for RelationLookup<D> {
             indptr: D::view(&groups.indptr),
             indices: D::view(&groups.indices),
             edge: None,
+            longest_row: None,
         };
         let factors = Weights { edge: Some(D::view(&groups.weight)), row: None, column: None };
         let mut values = Tensor::allocate(device, groups.n_groups(), weight.cols())?;

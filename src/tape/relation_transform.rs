@@ -59,6 +59,7 @@ fn one_edge_a_group<D: Device>(
         indptr: D::view(&indptr),
         indices: D::view(&groups.row),
         edge: None,
+        longest_row: None,
     };
     device.group_relations(csr, D::view(&relation), n_relations, None)
 }

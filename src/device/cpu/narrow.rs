@@ -114,7 +114,8 @@ impl<S: Scalar> Narrow for Cpu<S> {
 
 /// The same pattern: its lifetime would otherwise be that of all arguments of a [`Call`].
 fn shorter<'short, 'long: 'short, S: Scalar>(a: Csr<'long, Cpu<S>>) -> Csr<'short, Cpu<S>> {
-    Csr { n_rows: a.n_rows, n_cols: a.n_cols, indptr: a.indptr, indices: a.indices, edge: a.edge }
+    let Csr { n_rows, n_cols, indptr, indices, edge, longest_row } = a;
+    Csr { n_rows, n_cols, indptr, indices, edge, longest_row }
 }
 
 /// The kernels of a scalar, compiled here as those of [`kernels`](super::kernels) are: the element type finds them in

@@ -501,6 +501,7 @@ unsafe extern "C" {
         n_rows: u64,
         n_cols: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         table: *const ::std::os::raw::c_void,
         n_table: u64,
@@ -516,12 +517,13 @@ unsafe extern "C" {
         status: *mut cohop_status,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
+    pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, longest_row: u64, cols: u64) -> u64;
     pub fn cohop_spmm(
         scalar: cohop_dtype,
         element: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         indptr: *const u32,
         indices: *const u32,
@@ -539,6 +541,7 @@ unsafe extern "C" {
         scalar: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         heads: u64,
         dim: u64,
         indptr: *const u32,
@@ -551,12 +554,13 @@ unsafe extern "C" {
         add: bool,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    pub fn cohop_spmm_max_bytes(scalar: cohop_dtype, n_edge: u64, cols: u64) -> u64;
+    pub fn cohop_spmm_max_bytes(scalar: cohop_dtype, n_edge: u64, longest_row: u64, cols: u64) -> u64;
     pub fn cohop_spmm_max(
         scalar: cohop_dtype,
         element: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         indptr: *const u32,
         indices: *const u32,
@@ -572,6 +576,7 @@ unsafe extern "C" {
         element: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
+        longest_row: u64,
         cols: u64,
         indptr: *const u32,
         indices: *const u32,

@@ -68,10 +68,11 @@ impl<S: Scalar> Gather for Cuda<S> {
     ) -> Result<()> {
         let dim = check_gather_aggregate(&x, &a, &weights, own.as_ref(), &out)?;
         let (n_rows, n_cols, n_edge) = (a.n_rows as u64, a.n_cols as u64, a.indices.len() as u64);
+        let longest = super::spmm::longest_row(&a);
         let (cols, n_table) = (dim as u64, x.n_table as u64);
         let (scalar, element) = (dtype::<S>(), dtype::<E>());
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(scalar, n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(scalar, n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (table, index) = (x.table.pointer().cast(), x.index.pointer());
         let (indptr, indices) = (a.indptr.pointer(), a.indices.pointer());
@@ -85,8 +86,8 @@ impl<S: Scalar> Gather for Cuda<S> {
         // twice as many without `own`, and the scratch memory as many bytes as were asked for.
         let code = unsafe {
             ffi::cohop_gather_aggregate(
-                scalar, element, n_rows, n_cols, n_edge, cols, table, n_table, index, indptr, indices, edge,
-                row, column, own, part, out, status, stream,
+                scalar, element, n_rows, n_cols, n_edge, longest, cols, table, n_table, index, indptr,
+                indices, edge, row, column, own, part, out, status, stream,
             )
         };
         self.check("gather_aggregate", code)

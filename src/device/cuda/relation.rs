@@ -141,7 +141,7 @@ impl<S: Scalar> Relation for Cuda<S> {
             }
         }
         let (indptr, indices) = (pattern.0.view(), pattern.1.view());
-        let a = Csr { n_rows: out.rows, n_cols: n_rows, indptr, indices, edge: None };
+        let a = Csr { n_rows: out.rows, n_cols: n_rows, indptr, indices, edge: None, longest_row: None };
         self.spmm(a, weights, Matrix { data: product.view(), rows: n_rows, cols: n }, out, write)
     }
 
@@ -223,7 +223,7 @@ impl<S: Scalar> Cuda<S> {
         let (n_rows, cols) = (groups.n_groups(), x.cols);
         let mut sums = self.scratch::<S>(n_rows * cols)?;
         let (indptr, indices) = (groups.indptr.view(), groups.indices.view());
-        let a = Csr { n_rows, n_cols: x.rows, indptr, indices, edge: None };
+        let a = Csr { n_rows, n_cols: x.rows, indptr, indices, edge: None, longest_row: None };
         let weights = Weights { edge: Some(groups.weight.view()), ..Weights::ones() };
         let out = MatrixMut { data: sums.view_mut(), rows: n_rows, cols };
         self.spmm(a, weights, x, out, Write::Assign)?;

@@ -8,6 +8,11 @@ use crate::device::{
 };
 use crate::error::{Result, check_length};
 
+/// The most entries of a row, as launchers take it.
+pub(super) fn longest_row<S: Scalar>(a: &Csr<'_, Cuda<S>>) -> u64 {
+    a.longest_row.unwrap_or_else(|| a.n_edge()) as u64
+}
+
 impl<S: Scalar> Spmm for Cuda<S> {
     fn spmm(
         &self,
@@ -33,8 +38,9 @@ impl<S: Scalar> Spmm for Cuda<S> {
     ) -> Result<()> {
         check_spmm_heads(&a, &weight, heads, &x, &out)?;
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, x.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (heads, dim) = (heads as u64, cols / heads as u64);
         let (indptr, indices, positions) = (a.indptr.pointer(), a.indices.pointer(), pointer_or_null(a.edge));
@@ -44,8 +50,8 @@ impl<S: Scalar> Spmm for Cuda<S> {
         // SAFETY: as for `spmm`; `weight` holds `n_edge * heads` scalars, and `x` `heads * dim` for each column.
         let code = unsafe {
             ffi::cohop_spmm_heads(
-                scalar, n_rows, n_edge, heads, dim, indptr, indices, positions, weight, x, part, out, add,
-                stream,
+                scalar, n_rows, n_edge, longest, heads, dim, indptr, indices, positions, weight, x, part,
+                out, add, stream,
             )
         };
         self.check("spmm_heads", code)
@@ -92,8 +98,9 @@ impl<S: Scalar> Cuda<S> {
         write: Write,
     ) -> Result<()> {
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, out.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (indptr, indices, positions) = (a.indptr.pointer(), a.indices.pointer(), pointer_or_null(a.edge));
         let [edge, row, column] =
@@ -106,8 +113,8 @@ impl<S: Scalar> Cuda<S> {
         // were asked for.
         let code = unsafe {
             ffi::cohop_spmm(
-                scalar, element, n_rows, n_edge, cols, indptr, indices, positions, edge, row, column, x,
-                part, out, add, stream,
+                scalar, element, n_rows, n_edge, longest, cols, indptr, indices, positions, edge, row,
+                column, x, part, out, add, stream,
             )
         };
         self.check(operation, code)
@@ -124,8 +131,9 @@ impl<S: Scalar> Cuda<S> {
         argmax: CudaViewMut<'_, u32>,
     ) -> Result<()> {
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, out.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_max_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_max_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (indptr, indices, argmax) = (a.indptr.pointer(), a.indices.pointer(), argmax.pointer());
         let (x, factor) = (x.pointer().cast(), pointer_or_null(factor).cast());
@@ -135,7 +143,8 @@ impl<S: Scalar> Cuda<S> {
         // scalar for each column of the pattern.
         let code = unsafe {
             ffi::cohop_spmm_max(
-                scalar, element, n_rows, n_edge, cols, indptr, indices, x, factor, part, out, argmax, stream,
+                scalar, element, n_rows, n_edge, longest, cols, indptr, indices, x, factor, part, out,
+                argmax, stream,
             )
         };
         self.check(operation, code)
@@ -154,8 +163,9 @@ impl<S: Scalar> Cuda<S> {
         write: Write,
     ) -> Result<()> {
         let (n_rows, n_edge, cols) = (a.n_rows as u64, a.indices.len() as u64, dx.cols as u64);
+        let longest = longest_row(&a);
         // SAFETY: a function of its arguments.
-        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, cols) };
+        let bytes = unsafe { ffi::cohop_spmm_bytes(dtype::<S>(), n_edge, longest, cols) };
         let scratch = self.scratch::<u8>(bytes as usize)?;
         let (indptr, indices, edge) = (a.indptr.pointer(), a.indices.pointer(), edge.pointer());
         let (argmax, dout, factor) =
@@ -166,8 +176,8 @@ impl<S: Scalar> Cuda<S> {
         // entry.
         let code = unsafe {
             ffi::cohop_spmm_max_backward(
-                scalar, element, n_rows, n_edge, cols, indptr, indices, edge, argmax, dout, factor, part, dx,
-                add, stream,
+                scalar, element, n_rows, n_edge, longest, cols, indptr, indices, edge, argmax, dout, factor,
+                part, dx, add, stream,
             )
         };
         self.check(operation, code)

@@ -68,6 +68,7 @@ fn check<D: Device, E: FeatureElement>(
         indptr: indptr.view(),
         indices: indices.view(),
         edge: None,
+        longest_row: None,
     };
     let weights = Weights {
         edge: edge.as_ref().map(Guarded::view),
@@ -134,7 +135,7 @@ fn small_of<D: Device>(
     let (indptr, indices) = (device.upload(&[0u32, 2, 2])?, device.upload(&[2u32, 1])?);
     let rows = IndexedRows { table: D::view(&table), n_table, index: D::view(&index) };
     let (indptr, indices) = (D::view(&indptr), D::view(&indices));
-    let csr = Csr { n_rows: 2, n_cols: 4, indptr, indices, edge: None };
+    let csr = Csr { n_rows: 2, n_cols: 4, indptr, indices, edge: None, longest_row: None };
     let mut out = device.upload(&vec![D::Scalar::from_f64(-1.0); 2 * cols])?;
     let to = MatrixMut::from_view(D::view_mut(&mut out), 2, cols)?;
     device.gather_aggregate(rows, csr, Weights::ones(), own.as_ref().map(D::view), to)?;

@@ -37,7 +37,7 @@ impl<D: Relation> Edges<D> {
 
     fn csr(&self) -> Csr<'_, D> {
         let (indptr, indices) = (self.indptr.view(), self.indices.view());
-        Csr { n_rows: self.n_dst, n_cols: self.n_src, indptr, indices, edge: None }
+        Csr { n_rows: self.n_dst, n_cols: self.n_src, indptr, indices, edge: None, longest_row: None }
     }
 
     fn group(&self, device: &D, n_relations: usize) -> RelationEdges<D> {

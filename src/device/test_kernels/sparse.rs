@@ -6,25 +6,26 @@ use proptest::prelude::*;
 use super::naive::{self, Pattern};
 use super::{Expected, Guarded, Random, dims, for_cases, poison, test_devices, to_f64, writes};
 use crate::device::{
-    Cpu, Csr, FeatureElement, Gather, Scalar, Sddmm, Spmm, Storage, Structure, Weights, Write,
+    Cpu, Csr, FeatureElement, Gather, Scalar, Sddmm, Spmm, Storage, Structure, Weights, Write, longest_row,
 };
 use crate::error::Error;
 
 test_devices! {
     spmm spmm_heads spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree
     inverse_weight_sum permutations_are_inverted
-    sddmm_dot sddmm_add
-    wide_rows giant_row rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
+    sddmm_dot sddmm_add sddmm_of_entries_far_apart
+    wide_rows giant_row many_hubs a_wrong_bound_of_rows_is_only_slow rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
     wrong_lengths_are_errors
 }
 
-/// A pattern on a device.
+/// A pattern on a device. Of some, the longest row is known.
 pub(super) struct Sparse<D: Storage> {
     n_rows: usize,
     n_cols: usize,
     indptr: Guarded<D, u32>,
     indices: Guarded<D, u32>,
     edge: Option<Guarded<D, u32>>,
+    longest_row: Option<usize>,
 }
 
 impl<D: Storage> Sparse<D> {
@@ -35,6 +36,7 @@ impl<D: Storage> Sparse<D> {
             indptr: Guarded::new(device, &a.indptr),
             indices: Guarded::new(device, &a.indices),
             edge: edge.map(|edge| Guarded::new(device, edge)),
+            longest_row: (a.n_edge() % 2 == 0).then(|| longest_row(&a.indptr)),
         }
     }
 
@@ -45,6 +47,7 @@ impl<D: Storage> Sparse<D> {
             indptr: self.indptr.view(),
             indices: self.indices.view(),
             edge: self.edge.as_ref().map(Guarded::view),
+            longest_row: self.longest_row,
         }
     }
 }
@@ -371,6 +374,23 @@ fn sddmm_add<D: Sddmm>(device: &D) {
     });
 }
 
+/// On CUDA, a warp looks for its entries in windows of 32 rows.
+fn sddmm_of_entries_far_apart<D: Sddmm>(device: &D) {
+    for gap in [30, 31, 32, 33, 34, 65, 3000] {
+        // Single entries, and warps that begin within a row, with gaps before, between and after them.
+        let mut lengths = vec![0; gap];
+        for length in [1, 1, 2, 40, 1, 0, 7, 100, 1] {
+            lengths.push(length);
+            lengths.resize(lengths.len() + gap, 0);
+        }
+        let a = Pattern::of_row_lengths(&lengths, 5, &mut Random(gap as u64));
+        check_sddmm_dot(device, &a, 2, 3, true, Write::Assign);
+        check_sddmm_add(device, &a, 4, true, Write::Add);
+    }
+    let a = Pattern::of_row_lengths(&[1; 5000], 5, &mut Random(19));
+    check_sddmm_dot(device, &a, 1, 4, true, Write::Assign);
+}
+
 /// All kernels of this file.
 fn check_all<D: Spmm + Sddmm + Structure>(
     device: &D,
@@ -404,6 +424,33 @@ fn giant_row<D: Spmm + Sddmm + Structure>(device: &D) {
     let a = Pattern::of_row_lengths(&[3, 100_000, 0, 2], 40, &mut random);
     for (dim, write) in [(1, Write::Assign), (4, Write::Add)] {
         check_all(device, &a, dim, write, &mut random);
+    }
+}
+
+/// On CUDA, the second launch merges hubs of many chunks by all groups of a block, one after the other, and hubs of few
+/// by one group: several of both in one block, and one of each number of chunks around the limit of 16.
+fn many_hubs<D: Spmm + Sddmm + Structure>(device: &D) {
+    let mut random = Random(6);
+    let degrees = [600, 4096, 4095, 4352, 4351, 0, 9000, 1000, 30_000, 3, 4608, 5000];
+    let a = Pattern::of_row_lengths(&degrees, 9, &mut random);
+    for (dim, write) in [(3, Write::Assign), (32, Write::Add), (132, Write::Assign)] {
+        check_all(device, &a, dim, write, &mut random);
+    }
+}
+
+/// The bound of a row's entries is a hint.
+fn a_wrong_bound_of_rows_is_only_slow<D: Spmm>(device: &D) {
+    let mut random = Random(7);
+    let a = Pattern::of_row_lengths(&[3, 2000, 0, 700], 9, &mut random);
+    let x = random.values::<D::Scalar>(a.n_cols * 4, true);
+    let mut expected = Expected::zeros(a.n_rows * 4);
+    naive::spmm(&a, |_, _, _| 1.0, &to_f64(&x), 4, &mut expected);
+    let (sparse, x) = (Sparse::new(device, &a, None), Guarded::new(device, &x));
+    for longest_row in [None, Some(0), Some(10), Some(600), Some(usize::MAX)] {
+        let mut out = Guarded::poisoned(device, a.n_rows * 4);
+        let (csr, to) = (Csr { longest_row, ..sparse.csr() }, out.matrix_mut(a.n_rows, 4));
+        device.spmm(csr, Weights::ones(), x.matrix(a.n_cols, 4), to, Write::Assign).unwrap();
+        expected.check(&out.read(), true);
     }
 }
 
@@ -541,7 +588,8 @@ fn wrong_lengths_are_errors<D: Spmm + Sddmm>(device: &D) {
 /// Only where reading the pattern costs nothing.
 #[test]
 fn indices_that_do_not_fit_indptr_are_an_error() {
-    let csr = Csr::<Cpu> { n_rows: 2, n_cols: 3, indptr: &[0, 1, 2], indices: &[2], edge: None };
+    let csr =
+        Csr::<Cpu> { n_rows: 2, n_cols: 3, indptr: &[0, 1, 2], indices: &[2], edge: None, longest_row: None };
     let (x, mut out) = ([1.0; 3], [0.0; 2]);
     let x = crate::device::Matrix::new(&x[..], 3, 1).unwrap();
     let out = crate::device::MatrixMut::new(&mut out[..], 2, 1).unwrap();

@@ -17,7 +17,14 @@ fn run_all<S: Scalar>() -> Vec<u64> {
     let edge_weights = random.values::<S>(a.n_edge(), false);
     let index: Vec<u32> = (0..n).map(|_| random.index(n_cols) as u32).collect();
     let labels: Vec<i32> = (0..n).map(|_| random.index(n_class) as i32).collect();
-    let csr = Csr::<Cpu<S>> { n_rows: n, n_cols, indptr: &a.indptr, indices: &a.indices, edge: None };
+    let csr = Csr::<Cpu<S>> {
+        n_rows: n,
+        n_cols,
+        indptr: &a.indptr,
+        indices: &a.indices,
+        edge: None,
+        longest_row: None,
+    };
     let weights = Weights::<Cpu<S>> { edge: Some(&edge_weights), row: None, column: None };
     let x_matrix = Matrix::<Cpu<S>>::new(&x, n_cols, dim).unwrap();
     let y_matrix = Matrix::<Cpu<S>>::new(&y, n, dim).unwrap();
@@ -39,8 +46,14 @@ fn run_all<S: Scalar>() -> Vec<u64> {
     keep(&out);
     let [mut indptr, mut indices, mut edge] = [n_cols + 1, a.n_edge(), a.n_edge()].map(|len| vec![0; len]);
     device.transpose(csr, &mut indptr, &mut indices, &mut edge).unwrap();
-    let transpose =
-        Csr::<Cpu<S>> { n_rows: n_cols, n_cols: n, indptr: &indptr, indices: &indices, edge: Some(&edge) };
+    let transpose = Csr::<Cpu<S>> {
+        n_rows: n_cols,
+        n_cols: n,
+        indptr: &indptr,
+        indices: &indices,
+        edge: Some(&edge),
+        longest_row: None,
+    };
     device.spmm_max_backward(transpose, &argmax, y_matrix, out!(n_cols, dim), Write::Add).unwrap();
     device.spmm(transpose, weights, y_matrix, out!(n_cols, dim), Write::Add).unwrap();
     keep(&out);

@@ -9,7 +9,14 @@ fn results_have_the_same_bits_for_any_number_of_threads() {
     let (n_dst, n_src, n_edge, k, n) = (9000, 12_000, 80_000, 12, 20);
     let mut random = Random(5);
     let Typed { indptr, indices, edge_type, .. } = Typed::new(n_dst, n_src, n_edge, 3, &mut random);
-    let csr = Csr { n_rows: n_dst, n_cols: n_src, indptr: &indptr[..], indices: &indices[..], edge: None };
+    let csr = Csr {
+        n_rows: n_dst,
+        n_cols: n_src,
+        indptr: &indptr[..],
+        indices: &indices[..],
+        edge: None,
+        longest_row: None,
+    };
     let grouped = cpu.group_relations(csr, &edge_type, 3, None).unwrap();
     let [x, w, dout] = [n_src * k, 3 * k * n, n_dst * n].map(|len| random.values::<f32>(len, false));
     let run = || {

@@ -110,7 +110,7 @@ impl<D: Attention> Rows<D> {
 
     fn csr(&self) -> Csr<'_, D> {
         let (indptr, indices) = (self.indptr.view(), self.indices.view());
-        Csr { n_rows: D::view_len(&indptr) - 1, n_cols: 1, indptr, indices, edge: None }
+        Csr { n_rows: D::view_len(&indptr) - 1, n_cols: 1, indptr, indices, edge: None, longest_row: None }
     }
 }
 
@@ -359,7 +359,14 @@ fn nan_shows<D: Attention>(device: &D) {
     let scalar = D::Scalar::from_f64;
     let indptr = Guarded::new(device, &[0u32, 3, 5]);
     let indices = Guarded::new(device, &[0u32, 1, 2, 1, 1]);
-    let a = Csr { n_rows: 2, n_cols: 3, indptr: indptr.view(), indices: indices.view(), edge: None };
+    let a = Csr {
+        n_rows: 2,
+        n_cols: 3,
+        indptr: indptr.view(),
+        indices: indices.view(),
+        edge: None,
+        longest_row: None,
+    };
     let spec = AttentionSpec { heads, slope: 0.2, self_loop: false, dropout: None };
     let mut z = vec![scalar(0.5); 3 * width];
     z[2 * width] = D::Scalar::from_f64(f64::NAN);
@@ -435,7 +442,14 @@ fn wrong_arguments_are_errors<D: Attention>(device: &D) {
     assert_eq!(to_f64(&out.read()), [7.0; 4]);
 
     let (indptr, indices) = (Guarded::new(device, &[0u32, 1, 1]), Guarded::new(device, &[0u32]));
-    let a = Csr { n_rows: 2, n_cols: 1, indptr: indptr.view(), indices: indices.view(), edge: None };
+    let a = Csr {
+        n_rows: 2,
+        n_cols: 1,
+        indptr: indptr.view(),
+        indices: indices.view(),
+        edge: None,
+        longest_row: None,
+    };
     let spec = AttentionSpec { heads: 1, slope: 0.2, self_loop: true, dropout: None };
     let (mut max, mut sum) = (output(device, 2), output(device, 2));
     let mut gat = |a, spec| {

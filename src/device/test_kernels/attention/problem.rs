@@ -93,6 +93,7 @@ impl<D: Storage> OnDevice<D> {
             indptr: self.indptr.view(),
             indices: self.indices.view(),
             edge: self.edge.as_ref().map(|edge| edge.view()),
+            longest_row: None,
         }
     }
 }
