@@ -55,7 +55,7 @@ pub fn infer_full<D: Device>(
         let out = chunks.compute(needed[layer].len(), work, |tape, (block, input)| {
             let block = Arc::new(Block::from_host(device, block)?);
             let input = match (input, outputs.last()) {
-                (Below::Features(rows), _) => Input::new(tape, &rows.to_device(device)?),
+                (Below::Features(rows), _) => Input::new(tape, &rows.to_device(device)?)?,
                 (Below::Outputs(rows), Some(h)) => Input::Dense(gather(tape, h, &rows)?),
                 (Below::Outputs(_), None) => {
                     Input::Dense(tape.constant(Tensor::zeros(device, block.n_src(), 0)?))
@@ -79,7 +79,7 @@ pub fn infer_full<D: Device>(
         };
         let logits = chunks.compute(n, work, |tape, (features, rows)| {
             let n_rows = rows.first().map_or(0, Vec::len);
-            let mut stages = vec![Input::new(tape, &features.to_device(device)?)];
+            let mut stages = vec![Input::new(tape, &features.to_device(device)?)?];
             for (h, rows) in outputs.iter().zip(&rows) {
                 stages.push(Input::Dense(gather(tape, h, rows)?));
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cohop::data::{self, Dataset, SbmData};
-use cohop::device::{Cpu, Device, Method, Precision};
+use cohop::device::{Cpu, Device, Method, Precision, Storage};
 use cohop::graph::Sbm;
 use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::sample::Fanouts;
