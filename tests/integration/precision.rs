@@ -67,8 +67,8 @@ fn deviation<D: Device<Scalar = f32>>(device: &D, kind: ModelKind, precision: Pr
 fn bound(precision: Precision) -> f64 {
     match precision {
         Precision::F32 => 0.0,
-        Precision::Bf16 => 2f64.powi(-6),
-        Precision::Tf32 | Precision::F16 => 2f64.powi(-9),
+        Precision::Bf16 => 2f64.powi(-4),
+        Precision::Tf32 | Precision::F16 => 2f64.powi(-6),
     }
 }
 

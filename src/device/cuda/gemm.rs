@@ -128,7 +128,6 @@ fn tf32(value: f32) -> f32 {
 #[cfg(all(test, feature = "emulate"))]
 mod tests {
     use super::*;
-    use crate::tensor::Tensor;
 
     #[test]
     fn ten_bits_of_mantissa_are_kept() {
@@ -168,13 +167,13 @@ mod tests {
         let device = Cuda::<S>::new(0).unwrap().with_precision(precision);
         let values = |values: [f64; 2]| values.map(S::from_f64);
         let small = 2f64.powi(-20);
-        let a = Tensor::from_slice(&device, 1, 2, &values([x, 1.0])).unwrap();
-        let b = Tensor::from_slice(&device, 2, 1, &values([1.0, small])).unwrap();
-        let mut out = Tensor::allocate(&device, 1, 1).unwrap();
-        device
-            .gemm(a.matrix(), false, b.matrix(), false, out.make_mut(&device).unwrap(), Write::Assign)
-            .unwrap();
-        let out = out.item(&device).unwrap().widen_f64();
+        let (a, b) =
+            (device.upload(&values([x, 1.0])).unwrap(), device.upload(&values([1.0, small])).unwrap());
+        let mut out = device.upload(&[S::zero()]).unwrap();
+        let (a, b) = (Matrix::from_view(a.view(), 1, 2).unwrap(), Matrix::from_view(b.view(), 2, 1).unwrap());
+        let to = MatrixMut::from_view(out.view_mut(), 1, 1).unwrap();
+        device.gemm(a, false, b, false, to, Write::Assign).unwrap();
+        let out = device.download(out.view()).unwrap()[0].widen_f64();
         assert!(out > small);
         out - small
     }

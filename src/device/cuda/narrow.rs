@@ -19,7 +19,7 @@ impl<S: Scalar> Narrow for Cuda<S> {
         let (scalar, element, stream) = (dtype::<S>(), dtype::<E>(), self.stream()?);
         let factor = factor.map_or(std::ptr::null_mut(), |factor| factor.pointer().cast());
         let (x, out) = (x.data.pointer().cast(), out.pointer().cast());
-        // SAFETY: `x` holds `rows * cols` scalars, `out` as many elements, and `factor` is null or holds `rows` scalars.
+        // SAFETY: `x` holds `rows * cols` scalars, `out` as many elements; `factor` is null or holds `rows` scalars.
         let code = unsafe { ffi::cohop_narrow(scalar, element, rows, cols, x, out, factor, stream) };
         self.check("narrow", code)
     }
