@@ -1,4 +1,12 @@
 // Batch norm: sums over rows and maps by columns; each matrix is read or written once; bound by memory.
+//
+// Mean and squared deviations come from one pass (Chan, Golub & LeVeque 1979). A thread has N columns of a part of the
+// rows and knows of each: `shift`, the column's first element there, `offset`, the mean of x - shift so far, and
+// `squares`, the sum of squared deviations from shift + offset. It takes GROUP rows at once: with d = x - shift - offset
+// and k of n rows new, offset += sum(d) / n and squares += sum(d^2) - sum(d)^2 / n. All these numbers have the size of
+// deviations, however large the mean is, and little cancels: of the first GROUP rows one has d = 0, so that
+// sum(d)^2 / n is at most 1 - 1 / GROUP of sum(d^2); of later ones, at most a half. Parts are merged in f64, their means
+// as differences from the first part's shift.
 #include "columns.cuh"
 
 namespace cohop {
@@ -42,6 +50,100 @@ struct ParameterGradients {
     };
   }
 };
+
+/// Rows that a thread has in flight.
+constexpr int GROUP = 4;
+
+/// parts: [3, cols, n_parts]: shift, offset and squares.
+template <int N, class S>
+__global__ void __launch_bounds__(BLOCK) moments_kernel(uint64_t rows, uint64_t cols, uint64_t rows_per_part,
+                                                        uint64_t n_parts, const S* __restrict__ x,
+                                                        S* __restrict__ parts) {
+  const uint64_t packs = cols / N, thread = grid_thread(), part = thread / packs, column = thread % packs * N;
+  const uint64_t first = part * rows_per_part, end = first + rows_per_part < rows ? first + rows_per_part : rows;
+  if (part >= n_parts || first >= end) return;
+  const Pack<S, N> shift = load<N>(x + first * cols + column);
+  S offset[N] = {}, squares[N] = {};
+  for (uint64_t row = first; row < end; row += GROUP) {
+    Pack<S, N> in[GROUP];
+    // Loads are issued whether the row exists or not; see csr_rows.cuh.
+#pragma unroll
+    for (int u = 0; u < GROUP; u++) in[u] = load<N>(x + (row + u < end ? row + u : end - 1) * cols + column);
+    const uint64_t seen = (row + GROUP < end ? row + GROUP : end) - first;
+    const S share = S(1) / static_cast<S>(seen);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      S sum = 0, square = 0;
+#pragma unroll
+      for (int u = 0; u < GROUP; u++) {
+        const S deviation = row + u < end ? in[u].value[k] - shift.value[k] - offset[k] : S(0);
+        sum += deviation;
+        square += deviation * deviation;
+      }
+      const S step = sum * share;
+      offset[k] += step;
+      squares[k] += square - sum * step;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    const uint64_t at = (column + k) * n_parts + part;
+    parts[at] = shift.value[k];
+    parts[cols * n_parts + at] = offset[k];
+    parts[2 * cols * n_parts + at] = squares[k];
+  }
+}
+
+/// What is known of some rows of a column; the mean is that of differences from one number.
+struct Moments {
+  double n, mean, squares;
+
+  __device__ void merge(const Moments& other) {
+    if (other.n == 0) return;
+    const double n_both = n + other.n, delta = other.mean - mean, share = other.n / n_both;
+    mean += delta * share;
+    squares += other.squares + delta * delta * n * share;
+    n = n_both;
+  }
+};
+
+/// A warp merges the parts of one column, in a fixed order.
+template <class S>
+__global__ void __launch_bounds__(BLOCK) merge_moments_kernel(uint64_t rows, uint64_t cols, uint64_t rows_per_part,
+                                                              uint64_t n_parts, const S* __restrict__ parts,
+                                                              S* __restrict__ mean, S* __restrict__ squares) {
+  const uint64_t column = grid_thread() / 32, lane = threadIdx.x % 32;
+  if (column >= cols) return;
+  const double origin = rows > 0 ? static_cast<double>(parts[column * n_parts]) : 0.0;
+  Moments all = {0, 0, 0};
+  for (uint64_t part = lane; part * rows_per_part < rows; part += 32) {
+    const uint64_t at = column * n_parts + part, first = part * rows_per_part;
+    const uint64_t n = rows - first < rows_per_part ? rows - first : rows_per_part;
+    const double mean_of_part = parts[at] - origin + static_cast<double>(parts[cols * n_parts + at]);
+    all.merge({static_cast<double>(n), mean_of_part, static_cast<double>(parts[2 * cols * n_parts + at])});
+  }
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    const double n = __shfl_down_sync(FULL, all.n, distance), other = __shfl_down_sync(FULL, all.mean, distance);
+    all.merge({n, other, __shfl_down_sync(FULL, all.squares, distance)});
+  }
+  if (lane == 0) {
+    mean[column] = static_cast<S>(origin + all.mean);
+    squares[column] = static_cast<S>(all.squares);
+  }
+}
+
+template <int N, class S>
+int32_t moments(uint64_t rows, uint64_t cols, const S* x, S* parts, S* mean, S* squares, void* stream) {
+  const uint64_t n_parts = sum_parts(rows, cols), per_part = (rows + n_parts - 1) / n_parts;
+  if (rows > 0) {
+    COHOP_LAUNCH((moments_kernel<N, S>), blocks_for(cols / N * n_parts), BLOCK, 0, stream, rows, cols, per_part,
+                 n_parts, x, parts);
+  }
+  COHOP_LAUNCH((merge_moments_kernel<S>), blocks_for(cols * 32), BLOCK, 0, stream, rows, cols, per_part, n_parts,
+               static_cast<const S*>(parts), mean, squares);
+  return cohop_last_error();
+}
 
 template <class S>
 struct Normalize {
@@ -113,6 +215,19 @@ __global__ void __launch_bounds__(BLOCK) inverse_square_root_kernel(uint64_t n, 
 using namespace cohop;
 
 extern "C" {
+
+int32_t cohop_moments(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* mean,
+                      void* squares, void* stream) {
+  COHOP_LAUNCHER(
+    if (cols == 0) return 0;
+    return with_scalar(scalar, [&](auto zero) {
+      using S = decltype(zero);
+      const S* from = static_cast<const S*>(x);
+      S *parts = static_cast<S*>(scratch), *to = static_cast<S*>(mean), *deviation = static_cast<S*>(squares);
+      return packs<S>(cols, from) ? moments<PACK<S>>(rows, cols, from, parts, to, deviation, stream)
+                                  : moments<1>(rows, cols, from, parts, to, deviation, stream);
+    });)
+}
 
 int32_t cohop_sum_squared_deviation(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* center,
                                     void* scratch, void* out, void* stream) {

@@ -136,6 +136,26 @@ int32_t cohop_narrow(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uin
                      void* factor, void* stream);
 int32_t cohop_widen(cohop_dtype scalar, cohop_dtype element, uint64_t n, const void* x, void* out, void* stream);
 
+// ---- exchange (Exchange) ----------------------------------------------------------------------------------------
+// Some rows of a table that another device has offered: those that `rows: [n_rows]` names, also in its memory.
+typedef struct cohop_offered_rows {
+  const void* table;  // [n_table, cols]
+  uint64_t n_table;
+  const uint32_t* rows;
+  uint64_t n_rows;
+} cohop_offered_rows;
+enum { COHOP_MAX_TABLES = 64 };
+
+// from: [n_tables] on the host, at most COHOP_MAX_TABLES. out: [number of rows of all, cols]
+int32_t cohop_gather_offered(cohop_dtype scalar, cohop_dtype element, uint64_t cols, const cohop_offered_rows* from,
+                             uint32_t n_tables, const uint32_t* order, void* out, cohop_status* status, void* stream);
+// out: [n_out, cols]; index: [from->n_rows], no number twice.
+int32_t cohop_add_offered(cohop_dtype scalar, uint64_t cols, const cohop_offered_rows* from, const uint32_t* index,
+                          uint64_t n_out, void* out, cohop_status* status, void* stream);
+// Rows of any elements, as they are. row_bytes: a multiple of 2. out: [rows]
+int32_t cohop_pack_rows(uint64_t row_bytes, uint64_t rows, const void* table, uint64_t n_table, const uint32_t* index,
+                        void* out, cohop_status* status, void* stream);
+
 // ---- structure (Structure) --------------------------------------------------------------------------------------
 uint64_t cohop_transpose_bytes(uint64_t n_edge);
 // scratch: cohop_transpose_bytes(n_edge) bytes.
@@ -277,6 +297,9 @@ int32_t cohop_relation_weight_gradient(cohop_dtype scalar, uint64_t n_relations,
 
 // ---- batch_norm (BatchNorm) -------------------------------------------------------------------------------------
 // Scratch of the sums: for each output [cols, cohop_sum_rows_parts(rows, cols)] scalars.
+// scratch: [3, cols, cohop_sum_rows_parts(rows, cols)] scalars; mean, squares: [cols].
+int32_t cohop_moments(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, void* scratch, void* mean,
+                      void* squares, void* stream);
 int32_t cohop_sum_squared_deviation(cohop_dtype scalar, uint64_t rows, uint64_t cols, const void* x, const void* center,
                                     void* scratch, void* out, void* stream);
 int32_t cohop_inverse_square_root(cohop_dtype scalar, uint64_t n, const void* x, double factor, double epsilon,

@@ -178,6 +178,8 @@ __global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_rows_kernel(Op op, Row
 template <class Op>
 __device__ __forceinline__ typename Op::State merge_chunks(const Op& op, uint64_t first, uint64_t end, uint64_t column) {
   typename Op::State state = op.start();
+  // Unrolled further, it spills registers.
+#pragma unroll 1
   for (; first < end; first += IN_FLIGHT) {
     typename Op::State later[IN_FLIGHT];
 #pragma unroll

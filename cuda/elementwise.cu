@@ -7,9 +7,9 @@
 namespace cohop {
 namespace {
 
-/// out[i..i + N] = map(x, out)
+/// out[i..i + N] = map(x, out); x may be out.
 template <int N, class S, class Map>
-__device__ __forceinline__ void map_pack(uint64_t i, const S* __restrict__ x, S* out, bool reads_out, const Map& map) {
+__device__ __forceinline__ void map_pack(uint64_t i, const S* x, S* out, bool reads_out, const Map& map) {
   const Pack<S, N> in = load<N>(x + i);
   Pack<S, N> values = {};
   if (reads_out) values = load<N>(static_cast<const S*>(out + i));
@@ -24,8 +24,7 @@ __device__ __forceinline__ void map_pack(uint64_t i, const S* __restrict__ x, S*
 /// Map has a member template `at<N>(i)`, which loads what else belongs to the N elements from i on, and returns a
 /// function of the element's number among them, of x and of out.
 template <int N, class S, class Map>
-__global__ void __launch_bounds__(BLOCK) map_kernel(uint64_t n, const S* __restrict__ x, S* out, bool reads_out,
-                                                    Map map) {
+__global__ void __launch_bounds__(BLOCK) map_kernel(uint64_t n, const S* x, S* out, bool reads_out, Map map) {
   const uint64_t packs = n / N;
   for (uint64_t i = grid_thread(); i < packs; i += grid_threads()) map_pack<N>(i * N, x, out, reads_out, map);
   if (N > 1 && grid_thread() < n - packs * N) map_pack<1>(packs * N + grid_thread(), x, out, reads_out, map);

@@ -13,19 +13,6 @@ namespace {
 /// Rows that a thread has in flight.
 constexpr int IN_FLIGHT = 4;
 
-/// Stores N values, 16 bytes at a time.
-template <int N, class S, class E>
-__device__ __forceinline__ void store_widened(S* out, const Pack<E, N>& values) {
-  constexpr int M = N < PACK<S> ? N : PACK<S>;
-#pragma unroll
-  for (int first = 0; first < N; first += M) {
-    Pack<S, M> wide;
-#pragma unroll
-    for (int k = 0; k < M; k++) wide.value[k] = widen<S>(values.value[first + k]);
-    store<M>(out + first, wide);
-  }
-}
-
 /// out[i, :] = table[index[i], :]. A block is blockDim.x packs wide and IN_FLIGHT * blockDim.y rows high.
 ///
 /// All loads are issued before anything is done about indices out of range: a row is loaded whether its index is valid

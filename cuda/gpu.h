@@ -50,6 +50,11 @@ namespace cohop {
 
 constexpr unsigned FULL = 0xffffffffu;
 
+// __restrict__ stands where no other argument of the kernel can be the same memory: on outputs, which are mutable views
+// in Rust and so borrowed by nothing else, and on inputs that no launcher is given twice. Inputs of the same kind that
+// may well be equal, as in the dot product of a vector with itself, are without it; so are maps over elements, which
+// may be called in place. Where outputs have it, the compiler mostly needs none on inputs to load ahead.
+
 /// Threads of a block, unless a kernel says otherwise.
 constexpr int BLOCK = 256;
 

@@ -23,6 +23,19 @@ inline void check_index(uint64_t n, const uint32_t* index, uint64_t n_table, coh
   COHOP_LAUNCH(clamp_index_kernel, grid_for(n), BLOCK, 0, stream, n, index, index_limit(n_table), nullptr, status);
 }
 
+/// Stores N values, 16 bytes at a time.
+template <int N, class S, class E>
+__device__ __forceinline__ void store_widened(S* out, const Pack<E, N>& values) {
+  constexpr int M = N < PACK<S> ? N : PACK<S>;
+#pragma unroll
+  for (int first = 0; first < N; first += M) {
+    Pack<S, M> wide;
+#pragma unroll
+    for (int k = 0; k < M; k++) wide.value[k] = widen<S>(values.value[first + k]);
+    store<M>(out + first, wide);
+  }
+}
+
 /// Calls body with a zero of the type that a table's elements have.
 template <class Body>
 int32_t with_element(cohop_dtype dtype, Body body) {

@@ -144,7 +144,7 @@ struct ElementLossGradient {
 
 /// out[i] = body(x[i], target[i]), N elements at a time.
 template <int N, class S, class Body>
-__global__ void __launch_bounds__(BLOCK) pairs_kernel(uint64_t n, const S* __restrict__ x, const S* __restrict__ target,
+__global__ void __launch_bounds__(BLOCK) pairs_kernel(uint64_t n, const S* x, const S* target,
                                                       S* __restrict__ out, Body body) {
   for (uint64_t i = grid_thread() * N; i < n; i += grid_threads() * N) {
     const Pack<S, N> left = load<N>(x + i), right = load<N>(target + i);

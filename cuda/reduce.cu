@@ -21,7 +21,7 @@ struct Plain {
 };
 
 template <class S>
-__global__ void __launch_bounds__(BLOCK) dot_kernel(uint64_t n, const S* __restrict__ x, const S* __restrict__ y,
+__global__ void __launch_bounds__(BLOCK) dot_kernel(uint64_t n, const S* x, const S* y,
                                                     double* __restrict__ out) {
   COHOP_SHARED(double, part, [BLOCK / 32]);
   const uint64_t first = blockIdx.x * DOT_PART, end = first + DOT_PART < n ? first + DOT_PART : n;

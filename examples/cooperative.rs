@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cohop::comm::threads;
-use cohop::coop::{FirstLayer, Mode};
+use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::data::SbmData;
 use cohop::device::Cpu;
 use cohop::graph::{PartitionMethod, Sbm};
@@ -26,6 +26,7 @@ pub(crate) fn main() -> cohop::Result<()> {
         mode: Mode::Cooperative,
         partition: PartitionMethod::Random,
         first_layer: FirstLayer::Whole,
+        row_transport: RowTransport::Auto,
     };
     let of_each = threads::run(4, |communicator| {
         // Each has a device of its own, and the vertices that the partition gives it.

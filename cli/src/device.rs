@@ -8,18 +8,18 @@ use cohop::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeviceName {
     Cpu,
-    /// A GPU, by number.
-    Cuda(usize),
+    /// A GPU, by number; without one the first, or those of the machine in turn.
+    Cuda(Option<usize>),
 }
 
 impl FromStr for DeviceName {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let number = |text: &str| text.parse().ok().map(DeviceName::Cuda);
+        let number = |text: &str| text.parse().ok().map(|number| DeviceName::Cuda(Some(number)));
         let device = match name {
             "cpu" => Some(DeviceName::Cpu),
-            "cuda" => Some(DeviceName::Cuda(0)),
+            "cuda" => Some(DeviceName::Cuda(None)),
             _ => name.strip_prefix("cuda:").and_then(number),
         };
         device.ok_or_else(|| Error::invalid("device", name, "cpu, cuda or cuda:N"))
@@ -36,7 +36,7 @@ macro_rules! on_device {
                 $body
             }
             $crate::device::DeviceName::Cuda(ordinal) => {
-                let $device = cohop::device::Cuda::<$scalar>::new(ordinal)?;
+                let $device = cohop::device::Cuda::<$scalar>::new(ordinal.unwrap_or(0))?;
                 $body
             }
         }

@@ -108,7 +108,12 @@ impl<D: Device> Cooperative<D> {
 
 impl<D: Device> BatchSource<D> for Cooperative<D> {
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
-        self.on_host(seeds, number)?.to_device(device)
+        let mut batch = self.on_host(seeds, number)?.to_device(device)?;
+        if let Some(exchange) = &mut batch.exchange {
+            // The way of the steps' rows.
+            exchange.peers = self.group.peers()?.clone();
+        }
+        Ok(batch)
     }
 
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {

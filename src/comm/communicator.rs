@@ -41,6 +41,11 @@ impl Communicator {
         self.transport.rank()
     }
 
+    /// This PE among those of its machine: threads are all of one.
+    pub fn local_rank(&self) -> usize {
+        self.transport.local_rank()
+    }
+
     /// Number of PEs.
     pub fn size(&self) -> usize {
         self.transport.size()
@@ -162,6 +167,43 @@ impl Communicator {
         let n_pes = self.size();
         self.check(check_exchange(n_pes, send.len(), send_counts, receive.len(), receive_counts))?;
         self.exchange(stage, send, send_counts, receive, receive_counts)
+    }
+
+    /// Whether [`all_to_all_v_at`](Communicator::all_to_all_v_at) takes addresses of memory of GPUs.
+    pub(crate) fn takes_device_memory(&self) -> bool {
+        self.transport.takes_device_memory()
+    }
+
+    /// Why collectives fail, if they do.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.transport.failure()
+    }
+
+    /// [`all_to_all_v`](Communicator::all_to_all_v) of elements at addresses, of the host's memory or a GPU's.
+    ///
+    /// # Safety
+    /// As for [`Transport::all_to_all_v_at`], in elements.
+    ///
+    /// Errors: as [`all_to_all_v`](Communicator::all_to_all_v).
+    pub(crate) unsafe fn all_to_all_v_at<T: Element>(
+        &self,
+        stage: Stage,
+        send: *const u8,
+        send_counts: &[usize],
+        receive: *mut u8,
+        receive_counts: &[usize],
+    ) -> Result<()> {
+        let (send_len, receive_len) =
+            (total("send_counts", send_counts)?, total("receive_counts", receive_counts)?);
+        let n_pes = self.size();
+        self.check(check_exchange(n_pes, send_len, send_counts, receive_len, receive_counts))?;
+        let traffic = Traffic::of_counts(self.others().map(|rank| send_counts[rank]), size_of::<T>());
+        let bytes = |counts: &[usize]| counts.iter().map(|count| count * size_of::<T>()).collect::<Vec<_>>();
+        let (send_bytes, receive_bytes) = (bytes(send_counts), bytes(receive_counts));
+        self.collective(stage, traffic, |transport| {
+            // SAFETY: the caller's promise.
+            unsafe { transport.all_to_all_v_at(send, &send_bytes, receive, &receive_bytes) }
+        })
     }
 
     /// [`all_to_all_v`](Communicator::all_to_all_v) into a new vector. A PE that does not know how much it will receive

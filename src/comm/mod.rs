@@ -2,8 +2,8 @@
 //!
 //! A [`Communicator`] is one PE's handle, and sends typed elements. All PEs call the same collectives in the same
 //! order. Below it a [`Transport`] carries plain bytes from PE to PE: between [`threads`] of one process, between the
-//! processes of an MPI job (`mpi`, with the feature of that name), or between threads with one GPU each, by NCCL
-//! (`nccl`, with the feature `cuda`).
+//! processes of an MPI job (`mpi`, with the feature of that name). What devices exchange they send each other directly
+//! where they can: see [`Peers`](crate::coop::Peers).
 //!
 //! A collective either succeeds on all PEs, with the same sums to the bit, or fails on all: a PE that fails, panics,
 //! leaves, or calls another collective or another size than its peers makes every waiting one return
@@ -25,8 +25,6 @@
 mod communicator;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-#[cfg(all(feature = "cuda", not(feature = "emulate")))]
-pub mod nccl;
 mod reduce;
 mod rendezvous;
 mod signature;
@@ -43,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use communicator::Communicator;
+pub(crate) use reduce::rank_range;
 pub use statistics::{StageStatistics, Statistics};
 
 use crate::error::{Error, Result, check_length, panic_message};
@@ -92,6 +91,11 @@ pub trait Transport: Debug + Send + Sync {
 
     /// Number of PEs.
     fn size(&self) -> usize;
+
+    /// This PE among those of its machine, in order of their ranks.
+    fn local_rank(&self) -> usize {
+        self.rank()
+    }
 
     /// The same PEs with a separate sequence of collectives, which another thread of a PE may use at the same time.
     ///
@@ -149,6 +153,35 @@ pub trait Transport: Debug + Send + Sync {
         Err(Error::invalid("window", "called", expected))
     }
 
+    /// Whether [`all_to_all_v_at`](Transport::all_to_all_v_at) takes addresses of memory of GPUs.
+    fn takes_device_memory(&self) -> bool {
+        false
+    }
+
+    /// [`all_to_all_v`](Transport::all_to_all_v) between memory that the host may not be able to read: only where
+    /// [`takes_device_memory`](Transport::takes_device_memory).
+    ///
+    /// # Safety
+    /// `send` and `receive` are addresses of as many bytes as are counted, exclusive for `receive`, in memory that the
+    /// library reaches, where nothing else reads or writes during the call.
+    ///
+    /// Errors: those of [`all_to_all_v`](Transport::all_to_all_v).
+    unsafe fn all_to_all_v_at(
+        &self,
+        send: *const u8,
+        send_bytes: &[usize],
+        receive: *mut u8,
+        receive_bytes: &[usize],
+    ) -> Result<()> {
+        let _ = (send, send_bytes, receive, receive_bytes);
+        Err(Error::invalid("memory", "a device's", "the host's, for this transport"))
+    }
+
+    /// Why collectives fail, if they do; what waits for other PEs in another way should not wait any more then.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
+
     /// Makes all PEs' collectives fail from now on, those of duplicates too, with `problem` as the reason; or ends all
     /// PEs' processes with status 1 and a message.
     fn abort(&self, problem: &str);
@@ -183,7 +216,7 @@ fn parts<T>(mut slice: &mut [T], lengths: impl Iterator<Item = usize>) -> Vec<&m
 }
 
 /// As [`parts`], for shared slices.
-#[cfg(any(all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
+#[cfg(feature = "mpi")]
 fn sent_parts<'a>(mut slice: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     lengths.iter().map(|&len| slice.split_off(..len).expect("lengths that were checked")).collect()
 }

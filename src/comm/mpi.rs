@@ -12,10 +12,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mpi::Threading;
+use mpi::datatype::Equivalence as _;
 use mpi::environment::Universe;
+use mpi::ffi;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{
-    Communicator as _, CommunicatorCollectives as _, Destination as _, Root as _, Source as _,
+    AsRaw as _, Communicator as _, CommunicatorCollectives as _, Destination as _, Root as _, Source as _,
 };
 
 use crate::comm::reduce::{larger, reduce_by_exchanges};
@@ -53,6 +55,7 @@ pub struct MpiTransport {
     session: Arc<Session>,
     rank: usize,
     size: usize,
+    local_rank: usize,
     /// Number of collectives so far.
     sequence: AtomicU64,
     turn: Turn,
@@ -125,14 +128,24 @@ impl MpiTransport {
             problem: e.to_string(),
         })?;
         let session = Session { watch, _universe: universe, max_message_bytes, failure: OnceLock::new() };
-        Ok(Self::new(communicator, Arc::new(session)))
+        // Those that can share memory are on one machine; ranks keep their order.
+        let local_rank = communicator.split_shared(communicator.rank()).rank() as usize;
+        Ok(Self::new(communicator, Arc::new(session), local_rank))
     }
 
-    fn new(communicator: SimpleCommunicator, session: Arc<Session>) -> Self {
+    fn new(communicator: SimpleCommunicator, session: Arc<Session>, local_rank: usize) -> Self {
         // Neither is negative.
         let (rank, size) = (communicator.rank() as usize, communicator.size() as usize);
         let communicator = Handle(communicator);
-        MpiTransport { communicator, session, rank, size, sequence: AtomicU64::new(0), turn: Turn::default() }
+        MpiTransport {
+            communicator,
+            session,
+            rank,
+            size,
+            local_rank,
+            sequence: AtomicU64::new(0),
+            turn: Turn::default(),
+        }
     }
 
     fn mpi(&self) -> &SimpleCommunicator {
@@ -207,6 +220,52 @@ impl MpiTransport {
         });
     }
 
+    /// [`exchange`](MpiTransport::exchange) of memory that the host may not be able to read, by addresses: the part for
+    /// this PE too.
+    ///
+    /// # Safety
+    /// As for [`Transport::all_to_all_v_at`].
+    unsafe fn exchange_at(
+        &self,
+        send: *const u8,
+        send_bytes: &[usize],
+        receive: *mut u8,
+        receive_bytes: &[usize],
+    ) {
+        const TAG: i32 = 1;
+        let (communicator, limit) = (self.mpi().as_raw(), self.session.max_message_bytes);
+        let byte = u8::equivalent_datatype();
+        let mut requests = Vec::new();
+        let mut begin = |address: *mut u8, counts: &[usize], receives: bool| {
+            let mut start = 0;
+            for (peer, &bytes) in (0..).zip(counts) {
+                for first in (0..bytes).step_by(limit) {
+                    let (at, n) = (address.wrapping_add(start + first), limit.min(bytes - first) as i32);
+                    // SAFETY: a null request is overwritten.
+                    let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+                    // SAFETY: the memory stays until the requests are done, below; errors end the job.
+                    unsafe {
+                        if receives {
+                            let to = at.cast();
+                            ffi::MPI_Irecv(to, n, byte.as_raw(), peer, TAG, communicator, &raw mut request);
+                        } else {
+                            let from = at.cast_const().cast();
+                            ffi::MPI_Isend(from, n, byte.as_raw(), peer, TAG, communicator, &raw mut request);
+                        }
+                    }
+                    requests.push(request);
+                }
+                start += bytes;
+            }
+        };
+        begin(receive, receive_bytes, true);
+        begin(send.cast_mut(), send_bytes, false);
+        // SAFETY: as many requests as are counted, and no statuses are asked for.
+        unsafe {
+            ffi::MPI_Waitall(requests.len() as i32, requests.as_mut_ptr(), ffi::RSMPI_STATUSES_IGNORE);
+        }
+    }
+
     /// The same bits as between threads: MPI's own reduction may add up in another order.
     fn reduce<T: Element>(
         &self,
@@ -229,6 +288,24 @@ impl MpiTransport {
     }
 }
 
+/// Whether the MPI library takes addresses of memory of GPUs: Open MPI tells by an extension, and so do those that
+/// have taken it over. Emulated GPUs have the host's memory, which every library takes.
+fn is_aware_of_cuda() -> bool {
+    if cfg!(feature = "emulate") {
+        return true;
+    }
+    #[cfg(all(feature = "cuda", unix))]
+    {
+        let program = libloading::os::unix::Library::this();
+        // SAFETY: a function without arguments, if there is one of that name.
+        let asked = unsafe { program.get::<unsafe extern "C" fn() -> i32>(b"MPIX_Query_cuda_support\0") };
+        // SAFETY: as above.
+        return asked.is_ok_and(|query| unsafe { query() } != 0);
+    }
+    #[cfg(not(all(feature = "cuda", unix)))]
+    false
+}
+
 /// Ends all processes.
 fn end(error: &Error) -> ! {
     // To stderr, since this process ends too.
@@ -245,10 +322,39 @@ impl Transport for MpiTransport {
         self.size
     }
 
+    fn local_rank(&self) -> usize {
+        self.local_rank
+    }
+
+    fn takes_device_memory(&self) -> bool {
+        is_aware_of_cuda()
+    }
+
+    unsafe fn all_to_all_v_at(
+        &self,
+        send: *const u8,
+        send_bytes: &[usize],
+        receive: *mut u8,
+        receive_bytes: &[usize],
+    ) -> Result<()> {
+        let total = |counts: &[usize]| counts.iter().sum();
+        check_exchange(self.size, total(send_bytes), send_bytes, total(receive_bytes), receive_bytes)?;
+        let _turn = self.turn()?;
+        let sequence = self.agree(Call::new(Kind::AllToAll))?;
+        self.agree_on_counts(sequence, send_bytes, receive_bytes)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.exchange_at(send, send_bytes, receive, receive_bytes) };
+        Ok(())
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.session.check().err()
+    }
+
     fn duplicate(&self) -> Result<Arc<dyn Transport>> {
         let _turn = self.turn()?;
         self.agree(Call::new(Kind::Duplicate))?;
-        Ok(Arc::new(MpiTransport::new(self.mpi().duplicate(), self.session.clone())))
+        Ok(Arc::new(MpiTransport::new(self.mpi().duplicate(), self.session.clone(), self.local_rank)))
     }
 
     fn all_to_all_v(

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
+#[cfg(any(test, feature = "mpi"))]
 use crate::comm::parts;
-#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
+#[cfg(any(test, feature = "mpi"))]
 use crate::device::Element;
-#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
+#[cfg(any(test, feature = "mpi"))]
 use crate::error::Result;
 
 /// The range of `len` elements that PE `rank` of `n_pes` adds up. Shares are consecutive, and differ in length by one
 /// at most.
-pub(super) fn rank_range(len: usize, n_pes: usize, rank: usize) -> Range<usize> {
+pub(crate) fn rank_range(len: usize, n_pes: usize, rank: usize) -> Range<usize> {
     let start = |rank: usize| rank * (len / n_pes) + rank.min(len % n_pes);
     start(rank)..start(rank + 1)
 }
@@ -28,7 +28,7 @@ pub(super) fn accumulate<T: Copy>(result: &mut [T], next: &[T], combine: impl Fn
 /// sends it to all. The same bits as between threads.
 ///
 /// `exchange(send, receive)` sends `send[q]` to each PE `q`, and fills `receive[q]` from it.
-#[cfg(any(test, all(feature = "cuda", not(feature = "emulate")), feature = "mpi"))]
+#[cfg(any(test, feature = "mpi"))]
 pub(super) fn reduce_by_exchanges<T: Element>(
     rank: usize,
     n_pes: usize,

@@ -141,6 +141,11 @@ impl Transport for ThreadTransport {
         Ok(())
     }
 
+    fn failure(&self) -> Option<Error> {
+        let failure = self.group.job().failure()?;
+        Some(Error::Communication { rank: failure.0, problem: failure.1.clone() })
+    }
+
     fn all_reduce_sum(&self, values: Sum<'_>) -> Result<()> {
         match values {
             Sum::F32(values) => self.reduce(Kind::SumF32, values, |a, b| a + b),

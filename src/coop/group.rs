@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Mode, Peers, sum_gradients};
+use super::{Mode, Peers, RowTransport, sum_gradients};
 use crate::comm::{Communicator, Stage, Sum};
 use crate::device::{Device, Write};
 use crate::error::{Error, Result};
@@ -39,12 +39,25 @@ impl<D: Device> Group<D> {
     ///
     /// Errors: `mode` is serial, or `communicator` cannot be duplicated.
     pub fn new(device: &D, mode: Mode, communicator: Communicator) -> Result<Self> {
+        Group::connect(device, mode, communicator, RowTransport::Auto)
+    }
+
+    /// [`new`](Group::new), where rows get from device to device as `transport` says. Collective.
+    ///
+    /// Errors: those of [`new`](Group::new) and of [`Peers::connect`].
+    pub fn connect(
+        device: &D,
+        mode: Mode,
+        communicator: Communicator,
+        transport: RowTransport,
+    ) -> Result<Self> {
         if mode == Mode::Serial {
             let n_pes = format!("serial with {} processing elements", communicator.size());
             return Err(Error::invalid("mode", n_pes, "independent or cooperative"));
         }
         let preparing = communicator.duplicate()?;
-        let members = Members { mode, peers: Peers::new(device, communicator), preparing };
+        let peers = Peers::connect(device, communicator, transport)?;
+        let members = Members { mode, peers, preparing };
         Ok(Group { members: Some(Arc::new(members)) })
     }
 

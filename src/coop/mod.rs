@@ -35,6 +35,7 @@ mod gradients;
 mod group;
 mod mode;
 mod on_devices;
+mod peers;
 mod plan;
 mod question;
 mod sample;
@@ -46,7 +47,8 @@ pub use first_layer::{
 pub use gradients::sum_gradients;
 pub use group::Group;
 pub use mode::Mode;
-pub use plan::{ExchangePlan, Peers, exchange};
+pub use peers::{Peers, RowTransport};
+pub use plan::{ExchangePlan, exchange};
 pub use sample::{CooperativeBatch, CooperativeSampler};
 
 #[cfg(test)]

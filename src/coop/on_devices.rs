@@ -1,116 +1,135 @@
-//! Exchange between devices of one process: each copies what it needs from the others' memory. Nothing passes through
-//! the host, and no thread waits for a device: threads meet only to tell each other where memory is, and what follows
-//! what.
+//! Exchange between devices of one process: each reads what it needs in the others' memory, by kernels, or copies it
+//! from there. Nothing passes through the host, and no thread waits for a device: threads meet only to tell each other
+//! where memory is, and what follows what.
 
 use std::ops::Range;
 
-use super::Peers;
+use super::{ExchangePlan, Peers};
 use crate::comm::{Offered, Stage};
-use crate::device::{Device, Offer, Write};
+use crate::device::{Device, Element, FeatureElement, OfferedRows};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
 impl<D: Device> Peers<D> {
-    /// `x` as the other PEs' devices can copy from it; `None` if they cannot. The same on all PEs.
-    pub(super) fn offer(&self, device: &D, x: &Tensor<D>) -> Result<Option<Offer>> {
-        if self.communicator().shares_memory() { device.offer(x.view()) } else { Ok(None) }
-    }
-
-    /// [`exchange`](Peers::exchange) of what is offered, rows of `cols` columns.
-    pub(super) fn exchange_on_devices(
+    /// Copies to `out` what the other PEs have for this one: of each PE's `x`, its range.
+    pub(super) fn exchange_on_devices<T: Element>(
         &self,
         device: &D,
         stage: Stage,
-        offer: &Offer,
-        cols: usize,
-        counts: &[usize],
+        x: D::View<'_, T>,
+        ranges: &[Range<usize>],
+        mut out: D::ViewMut<'_, T>,
         receive_counts: &[usize],
-    ) -> Result<Tensor<D>> {
+    ) -> Result<()> {
         let rank = self.communicator().rank();
-        let mut out = Tensor::allocate(device, receive_counts.iter().sum(), cols)?;
-        let traffic = (counts, cols * size_of::<D::Scalar>());
-        let offer = offer.number();
-        let own: [&[u8]; 2] = [bytemuck::bytes_of(&offer), bytemuck::cast_slice(counts)];
-        self.copy_from_all(device, stage, traffic, &own, |offered| {
-            let mut start = 0;
+        let bounds: Vec<[usize; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
+        let counts: Vec<usize> = ranges.iter().map(Range::len).collect();
+        let offer = device.offer(x)?;
+        let number = offer.number();
+        let own: [&[u8]; 2] = [bytemuck::bytes_of(&number), bytemuck::cast_slice(bounds.as_flattened())];
+        self.reading(device, stage, (&counts, size_of::<T>()), &own, |offered| {
+            let mut end = 0;
             for (sender, theirs) in offered.iter().enumerate() {
-                let counts: &[usize] = bytemuck::cast_slice(theirs[1]);
-                if counts[rank] != receive_counts[sender] {
-                    let problem = format!(
-                        "processing element {sender} sends {} rows, expected {}",
-                        counts[rank], receive_counts[sender]
-                    );
+                let bounds: &[usize] = bytemuck::cast_slice(theirs[1]);
+                let (start, count) = (bounds[2 * rank], bounds[2 * rank + 1] - bounds[2 * rank]);
+                if count != receive_counts[sender] {
+                    let expected = receive_counts[sender];
+                    let problem =
+                        format!("processing element {sender} sends {count} elements, expected {expected}");
                     return Err(Error::Communication { rank, problem });
                 }
-                let from = counts[..rank].iter().sum::<usize>() * cols;
-                let to = start..start + counts[rank] * cols;
-                start = to.end;
-                device.copy_offered(number(theirs), from, part(device, &mut out, to)?)?;
+                let to = D::slice_mut(D::reborrow(&mut out), end..end + count);
+                end += count;
+                device.copy_offered(number_of(theirs, 0), start, to)?;
             }
             Ok(())
-        })?;
-        Ok(out)
+        })
     }
 
-    /// [`all_reduce`](Peers::all_reduce) of what is offered.
-    pub(super) fn all_reduce_on_devices(
-        &self,
-        device: &D,
-        stage: Stage,
-        offer: &Offer,
-        [rows, cols]: [usize; 2],
-    ) -> Result<Tensor<D>> {
-        let (mut sum, mut theirs) =
-            (Tensor::allocate(device, rows, cols)?, Tensor::allocate(device, rows, cols)?);
-        let n = rows * cols;
-        let to_each = vec![n; self.communicator().size()];
-        let offer = offer.number();
-        let own: [&[u8]; 1] = [bytemuck::bytes_of(&offer)];
-        self.copy_from_all(device, stage, (&to_each, size_of::<D::Scalar>()), &own, |offered| {
-            // In rank order, rounding after each addition, as on the host.
-            for (rank, offered) in offered.iter().enumerate() {
-                let to = if rank == 0 { &mut sum } else { &mut theirs };
-                device.copy_offered(number(offered), 0, part(device, to, 0..n)?)?;
-                if rank > 0 {
-                    device.scale(1.0, theirs.view(), sum.make_mut(device)?.data, Write::Add)?;
-                }
-            }
-            Ok(())
-        })?;
-        Ok(sum)
-    }
-
-    /// Calls `copy` with what all PEs offer, and makes this device's later work wait until all others have copied.
-    fn copy_from_all(
+    /// Calls `read` with what all PEs offer, and makes this device's later work wait until all others have read.
+    fn reading(
         &self,
         device: &D,
         stage: Stage,
         traffic: (&[usize], usize),
         own: &[&[u8]],
-        copy: impl FnOnce(Offered<'_>) -> Result<()>,
+        read: impl FnOnce(Offered<'_>) -> Result<()>,
     ) -> Result<()> {
         let communicator = self.communicator();
-        communicator.window(stage, traffic, own, copy)??;
-        let mut nothing = device.allocate::<D::Scalar>(0)?;
-        let Some(done) = device.offer(D::view(&nothing))? else { return Ok(()) };
-        let (none, done_number) = (vec![0; communicator.size()], done.number());
-        communicator.window(stage, (&none, 0), &[bytemuck::bytes_of(&done_number)], |offered| {
+        communicator.window(stage, traffic, own, read)??;
+        let mut nothing = device.allocate::<u8>(0)?;
+        let done = device.offer(D::view(&nothing))?;
+        let (none, number) = (vec![0; communicator.size()], done.number());
+        communicator.window(stage, (&none, 0), &[bytemuck::bytes_of(&number)], |offered| {
             let mut all = offered.iter();
-            all.try_for_each(|theirs| device.copy_offered(number(theirs), 0, D::view_mut(&mut nothing)))
+            all.try_for_each(|theirs| device.copy_offered(number_of(theirs, 0), 0, D::view_mut(&mut nothing)))
         })?
     }
 }
 
-/// The number of a PE's offer.
-fn number(offered: &[&[u8]]) -> u64 {
-    bytemuck::pod_read_unaligned(offered[0])
+impl<D: Device> ExchangePlan<D> {
+    /// [`fetch`](ExchangePlan::fetch) by a kernel that reads the owners' tables.
+    pub(super) fn read_owned_on_devices<E: FeatureElement>(
+        &self,
+        device: &D,
+        peers: &Peers<D>,
+        stage: Stage,
+        owned: D::View<'_, E>,
+        cols: usize,
+    ) -> Result<Tensor<D>> {
+        let mut out = Tensor::allocate(device, self.n_needed(), cols)?;
+        let offers = [device.offer(owned)?, device.offer(D::view(&self.send_rows))?].map(|offer| {
+            // The offer is kept until all have read.
+            (offer.number(), offer)
+        });
+        let numbers = [offers[0].0, offers[1].0];
+        let own: [&[u8]; 2] = [bytemuck::bytes_of(&numbers), bytemuck::cast_slice(&self.send_counts)];
+        let traffic = (&self.send_counts[..], cols * size_of::<E>());
+        peers.reading(device, stage, traffic, &own, |offered| {
+            let from: Vec<OfferedRows> =
+                offered.iter().map(|theirs| rows_for(theirs, peers.communicator().rank())).collect();
+            device.gather_offered::<E>(&from, D::view(&self.order), out.make_mut(device)?)
+        })?;
+        Ok(out)
+    }
+
+    /// [`give_back`](ExchangePlan::give_back) by kernels that read the tables of those that needed rows.
+    pub(super) fn read_needed_on_devices(
+        &self,
+        device: &D,
+        peers: &Peers<D>,
+        stage: Stage,
+        needed: &Tensor<D>,
+    ) -> Result<Tensor<D>> {
+        let mut sum = Tensor::zeros(device, self.n_owned, needed.cols())?;
+        let (table, order) = (device.offer(needed.view())?, device.offer(D::view(&self.order))?);
+        let numbers = [table.number(), order.number()];
+        let own: [&[u8]; 2] = [bytemuck::bytes_of(&numbers), bytemuck::cast_slice(&self.receive_counts)];
+        let traffic = (&self.receive_counts[..], needed.cols() * size_of::<D::Scalar>());
+        peers.reading(device, stage, traffic, &own, |offered| {
+            let mut end = 0;
+            // One after the other, so that sums are in rank order.
+            for (theirs, &count) in offered.iter().zip(&self.send_counts) {
+                let from = rows_for(theirs, peers.communicator().rank());
+                let index = D::slice(D::view(&self.send_rows), end..end + count);
+                end += count;
+                device.add_offered(&from, index, sum.make_mut(device)?)?;
+            }
+            Ok(())
+        })?;
+        Ok(sum)
+    }
 }
 
-/// Elements of a tensor.
-fn part<'a, D: Device>(
-    device: &D,
-    x: &'a mut Tensor<D>,
-    range: Range<usize>,
-) -> Result<D::ViewMut<'a, D::Scalar>> {
-    Ok(D::slice_mut(x.make_mut(device)?.data, range))
+/// The number of a PE's offer.
+fn number_of(offered: &[&[u8]], nth: usize) -> u64 {
+    bytemuck::pod_read_unaligned(&offered[0][nth * size_of::<u64>()..(nth + 1) * size_of::<u64>()])
+}
+
+/// Of a PE's table, the rows for PE `rank`.
+fn rows_for(offered: &[&[u8]], rank: usize) -> OfferedRows {
+    let counts: &[usize] = bytemuck::cast_slice(offered[1]);
+    let start = counts[..rank].iter().sum();
+    let range = start..start + counts[rank];
+    OfferedRows { table: number_of(offered, 0), rows: number_of(offered, 1), range }
 }

@@ -3,117 +3,27 @@
 
 use std::sync::Arc;
 
-use crate::comm::{Communicator, Stage, Sum};
+use super::Peers;
+use crate::comm::{Communicator, Stage};
 use crate::device::cpu::{RemoteRow, RemoteRows, RowCopy, copy_rows};
-use crate::device::{Cpu, CpuBuffer, Device, Dtype, Element, Matrix, Scalar, Storage};
+use crate::device::{Cpu, CpuBuffer, Device, Element, FeatureElement, Matrix, Scalar, Storage};
 use crate::error::{Error, Result, check_length};
-use crate::tape::{BackwardStep, Op, RowPeers, Tape, Var};
+use crate::tape::{BackwardStep, Op, Tape, Var};
 use crate::tensor::Tensor;
-
-/// How a processing element exchanges tensors with the others.
-#[derive(Clone, Debug)]
-pub struct Peers<D: Device> {
-    communicator: Communicator,
-    /// Allocates the memory for received rows.
-    host: Cpu<D::Scalar>,
-}
-
-impl<D: Device> Peers<D> {
-    /// Exchange over `communicator`, for tensors on `device`.
-    pub fn new(device: &D, communicator: Communicator) -> Self {
-        Peers { communicator, host: device.host() }
-    }
-
-    /// The communicator.
-    pub fn communicator(&self) -> &Communicator {
-        &self.communicator
-    }
-
-    /// Host memory that is fast to copy to the device.
-    pub(crate) fn host(&self) -> &Cpu<D::Scalar> {
-        &self.host
-    }
-
-    /// Sends to each PE `q` its `counts[q]` rows of `x`, in rank order, and receives `receive_counts[q]` rows from it.
-    pub(super) fn exchange(
-        &self,
-        device: &D,
-        stage: Stage,
-        x: &Tensor<D>,
-        counts: &[usize],
-        receive_counts: &[usize],
-    ) -> Result<Tensor<D>> {
-        if let Some(offer) = self.offer(device, x)? {
-            return self.exchange_on_devices(device, stage, &offer, x.cols(), counts, receive_counts);
-        }
-        let cols = x.cols();
-        let scalars = |counts: &[usize]| counts.iter().map(|rows| rows * cols).collect::<Vec<_>>();
-        let n_rows: usize = receive_counts.iter().sum();
-        let mut received = self.host.allocate::<D::Scalar>(n_rows * cols)?;
-        let downloaded;
-        let sent = match D::as_host(x.view()) {
-            Some(sent) => sent,
-            None => {
-                downloaded = device.download(x.view())?;
-                &downloaded
-            }
-        };
-        let (send_counts, receive_counts) = (scalars(counts), scalars(receive_counts));
-        self.communicator.all_to_all_v(stage, sent, &send_counts, &mut received, &receive_counts)?;
-        Tensor::from_buffer(device.adopt(received)?, n_rows, cols)
-    }
-
-    /// `x` as the others can read it, if PEs can read each other's memory and `x` is in it.
-    fn readable<'a>(&self, x: &'a Tensor<D>) -> Option<&'a [D::Scalar]> {
-        D::as_host(x.view()).filter(|_| self.communicator.shares_memory())
-    }
-
-    /// Adds up `x` over all PEs, in rank order: the same bits everywhere. Collective.
-    ///
-    /// Errors: those of communication and of the device.
-    pub fn all_reduce(&self, device: &D, stage: Stage, x: &Tensor<D>) -> Result<Tensor<D>> {
-        if let Some(offer) = self.offer(device, x)? {
-            return self.all_reduce_on_devices(device, stage, &offer, x.shape());
-        }
-        let mut sum = self.host.upload(&device.download(x.view())?)?;
-        self.communicator.all_reduce_sum(stage, as_sum(&mut sum))?;
-        Tensor::from_buffer(device.adopt(sum)?, x.rows(), x.cols())
-    }
-}
-
-/// The argument of an all-reduce, for either scalar type.
-fn as_sum<S: Scalar>(values: &mut [S]) -> Sum<'_> {
-    match S::DTYPE {
-        Dtype::F64 => Sum::F64(bytemuck::cast_slice_mut(values)),
-        _ => Sum::F32(bytemuck::cast_slice_mut(values)),
-    }
-}
-
-impl<D: Device> RowPeers<D> for Peers<D> {
-    fn sum(&self, device: &D, x: &Tensor<D>) -> Result<Tensor<D>> {
-        self.all_reduce(device, Stage::Parameter, x)
-    }
-
-    fn sum_rows(&self, rows: usize) -> Result<usize> {
-        let mut rows = [rows as u64];
-        self.communicator.all_reduce_sum(Stage::Parameter, Sum::U64(&mut rows))?;
-        Ok(rows[0] as usize)
-    }
-}
 
 /// Which rows a PE sends to which others, and where it puts the rows that it receives. Made once per layer; used for
 /// features, activations and, in reverse, gradients.
 #[derive(Debug)]
 pub struct ExchangePlan<D: Device> {
-    n_owned: usize,
+    pub(super) n_owned: usize,
     /// `[Σ send_counts]`: owned rows, by the PE that needs them.
-    send_rows: D::Buffer<u32>,
-    send_counts: Vec<usize>,
-    receive_counts: Vec<usize>,
+    pub(super) send_rows: D::Buffer<u32>,
+    pub(super) send_counts: Vec<usize>,
+    pub(super) receive_counts: Vec<usize>,
     /// `[n_needed]`: the position of each needed row among those received.
     place: D::Buffer<u32>,
     /// `[n_needed]`: which needed row each received row is.
-    order: D::Buffer<u32>,
+    pub(super) order: D::Buffer<u32>,
 }
 
 impl<S: Scalar> ExchangePlan<Cpu<S>> {
@@ -262,11 +172,41 @@ impl<D: Device> ExchangePlan<D> {
         if let Some(table) = peers.readable(owned) {
             return self.read_owned(device, peers, stage, table, owned.cols());
         }
+        if peers.reads_devices() {
+            return self.read_owned_on_devices(device, peers, stage, owned.view(), owned.cols());
+        }
         let sent = gather(device, owned, &self.send_rows)?;
         let received = peers.exchange(device, stage, &sent, &self.send_counts, &self.receive_counts)?;
         // Free its memory, so that the result can use it.
         drop(sent);
         gather(device, &received, &self.place)
+    }
+
+    /// [`fetch`](ExchangePlan::fetch) of rows of stored features, `[n_owned, cols]`, which are widened where they
+    /// arrive.
+    ///
+    /// Errors: those of [`fetch`](ExchangePlan::fetch).
+    pub(crate) fn fetch_stored<E: FeatureElement>(
+        &self,
+        device: &D,
+        peers: &Peers<D>,
+        stage: Stage,
+        owned: D::View<'_, E>,
+        cols: usize,
+    ) -> Result<Tensor<D>> {
+        check_length("stored rows", D::view_len(&owned), self.n_owned * cols)?;
+        if peers.reads_devices() {
+            return self.read_owned_on_devices(device, peers, stage, owned, cols);
+        }
+        let mut sent = device.allocate::<E>(D::len(&self.send_rows) * cols)?;
+        device.pack_rows(owned, cols, D::view(&self.send_rows), D::view_mut(&mut sent))?;
+        let counts = (&self.send_counts[..], &self.receive_counts[..]);
+        let received = peers.exchange_rows(device, stage, D::view(&sent), cols, counts)?;
+        drop(sent);
+        let mut out = Tensor::allocate(device, self.n_needed(), cols)?;
+        let (n_received, place) = (D::len(&self.order), D::view(&self.place));
+        device.gather(D::view(&received), n_received, place, out.make_mut(device)?)?;
+        Ok(out)
     }
 
     /// `[n_owned, cols]`: for each owned row, the sum of its rows in `needed: [n_needed, cols]` over all PEs that need
@@ -283,6 +223,9 @@ impl<D: Device> ExchangePlan<D> {
         check_length("needed rows", needed.rows(), self.n_needed())?;
         if let Some(table) = peers.readable(needed) {
             return self.read_needed(device, peers, stage, table, needed.cols());
+        }
+        if peers.reads_devices() {
+            return self.read_needed_on_devices(device, peers, stage, needed);
         }
         let sent = gather(device, needed, &self.order)?;
         let received = peers.exchange(device, stage, &sent, &self.receive_counts, &self.send_counts)?;

@@ -8,6 +8,20 @@ use crate::error::{Result, check_length};
 
 /// Batch normalisation over rows, per column.
 pub trait BatchNorm: Storage {
+    /// `mean[j] = Σ_i x[i, j] / x.rows` and `squares[j] = Σ_i (x[i, j] − mean[j])²`; both `[x.cols]`, and 0 without
+    /// rows.
+    ///
+    /// However far the mean is from 0, `squares` is at least as close to the exact sum over the rows of `x` as what
+    /// [`sum_squared_deviation`](BatchNorm::sum_squared_deviation) gives for the mean as it is rounded.
+    ///
+    /// Errors: `mean` or `squares` does not have `x.cols` elements, or the device fails.
+    fn moments(
+        &self,
+        x: Matrix<'_, Self>,
+        mean: Self::ViewMut<'_, Self::Scalar>,
+        squares: Self::ViewMut<'_, Self::Scalar>,
+    ) -> Result<()>;
+
     /// `out[j] = Σ_i (x[i, j] − center[j])²`; `center, out: [x.cols]`.
     ///
     /// Errors: `center` or `out` does not have `x.cols` elements, or the device fails.

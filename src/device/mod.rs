@@ -21,6 +21,7 @@ pub mod cpu;
 #[cfg(any(feature = "cuda", feature = "emulate"))]
 pub mod cuda;
 mod elementwise;
+mod exchange;
 mod gather;
 mod gemm;
 mod loss;
@@ -43,6 +44,7 @@ pub use cpu::{Cpu, CpuBuffer, MemoryStatistics};
 pub use cuda::Cuda;
 pub use elementwise::{Activation, Elementwise, Function};
 pub(crate) use elementwise::{check_columns, check_probability};
+pub use exchange::{Exchange, LinkFailure, NoLink, Offer, OfferedRows};
 pub(crate) use gather::aggregate_gathered;
 #[cfg(test)]
 pub(crate) use gather::gather_aggregate_apart;
@@ -68,7 +70,7 @@ pub(crate) use spmm::{
     check_csr, check_csr_lengths, check_no_edge, check_product, check_spmm_heads, check_weights, longest_row,
     on_host, positions_of_transpose,
 };
-pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Offer, Scalar, Storage, Write};
+pub use storage::{Dtype, Element, FeatureElement, Matrix, MatrixMut, Scalar, Storage, Write};
 pub(crate) use storage::{
     buffer_bytes, check_matrix, check_matrix_length, check_matrix_mut, check_same_shape,
 };
@@ -81,6 +83,7 @@ pub trait Device:
     + Attention
     + BatchNorm
     + Elementwise
+    + Exchange
     + Gather
     + Gemm
     + Loss
@@ -99,6 +102,7 @@ impl<T> Device for T where
         + Attention
         + BatchNorm
         + Elementwise
+        + Exchange
         + Gather
         + Gemm
         + Loss

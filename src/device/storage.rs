@@ -1,6 +1,5 @@
 //! Memory of a device, views of it, and the element types that it holds.
 
-use std::any::Any;
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -94,31 +93,6 @@ feature_element! {
     bf16: Bf16, bf16::to_f32, bf16::to_f64;
     f32: F32, |v| v, f64::from;
     f64: F64, |v| v as f32, |v| v;
-}
-
-/// Memory of a device that others of the process may copy from, until this is dropped.
-pub struct Offer {
-    number: u64,
-    _withdraw: Box<dyn Any + Send>,
-}
-
-impl Offer {
-    /// An offer that ends when `withdraw` is dropped.
-    #[cfg(any(feature = "cuda", feature = "emulate"))]
-    pub(super) fn new(number: u64, withdraw: impl Any + Send) -> Self {
-        Offer { number, _withdraw: Box::new(withdraw) }
-    }
-
-    /// What others ask for it by; no other offer of the process has the same.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-}
-
-impl Debug for Offer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Offer({})", self.number)
-    }
 }
 
 /// Owns memory on a device.
@@ -232,26 +206,6 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
 
     /// A point in the work given to the device.
     type Event: Debug + Send + Sync;
-
-    /// Lets other devices of the same process copy from `x`, by [`copy_offered`](Storage::copy_offered), as it is when
-    /// the work given to this queue so far is done. `None` if devices of this kind cannot; the host's memory is simply
-    /// read.
-    ///
-    /// Who makes an offer must keep `x` unchanged until those that copy from it are done: to be waited for by offers of
-    /// theirs, made after it, of nothing.
-    ///
-    /// Errors: the device fails.
-    fn offer<T: Element>(&self, _x: Self::View<'_, T>) -> Result<Option<Offer>> {
-        Ok(None)
-    }
-
-    /// `out[i] = x[start + i]`, where `x` is what another device, or this one, has offered by this number; after the
-    /// work that made it. Nobody on the host waits. An `out` without elements only orders the two queues.
-    ///
-    /// Errors: there is no such offer, it has fewer elements, or the device fails.
-    fn copy_offered<T: Element>(&self, offer: u64, _start: usize, _out: Self::ViewMut<'_, T>) -> Result<()> {
-        Err(Error::invalid("offer", offer, "one of a device of the same kind"))
-    }
 
     /// A second queue of the same device, whose work (uploads, say) may run at the same time as that of this one.
     ///

@@ -22,7 +22,7 @@ use super::seeds::check_batch_size;
 use super::{CostConfig, Listener, ModesConfig, ModesRow, predict_model, seed_pool, sizes};
 use crate::cache::Policy;
 use crate::comm::{Communicator, threads};
-use crate::coop::{FirstLayer, Mode};
+use crate::coop::{FirstLayer, Mode, RowTransport};
 use crate::data::Dataset;
 use crate::device::Cpu;
 use crate::error::{Error, Result};
@@ -225,7 +225,12 @@ impl<'a> Bench<'a> {
     }
 
     fn together(&self, n_pes: usize, mode: Mode, first_layer: FirstLayer) -> Result<StepRow> {
-        let parallel = ParallelConfig { mode, partition: self.modes.partition, first_layer };
+        let parallel = ParallelConfig {
+            mode,
+            partition: self.modes.partition,
+            first_layer,
+            row_transport: RowTransport::Auto,
+        };
         let one = |communicator: Communicator| self.steps(self.trainer()?.join(parallel, communicator)?);
         Ok(self.row(n_pes, mode, first_layer, &threads::run(n_pes, one)?))
     }

@@ -44,17 +44,14 @@ impl<D: Device> Tape<D> {
         let device = self.device();
         let peers = self.peers.as_ref().filter(|_| self.is_training());
         let n = peers.map_or(Ok(rows), |peers| peers.sum_rows(rows))?;
-        let over_peers = |x: Tensor<D>| peers.map_or_else(|| Ok(x.clone()), |peers| peers.sum(device, &x));
         let (mean, variance, factor, from_batch) = if self.is_training() && n >= 2 {
             let x = self.value(x);
-            let mut sum = Tensor::allocate(device, 1, dim)?;
-            device.sum_rows(x.matrix(), sum.make_mut(device)?.data, Write::Assign)?;
-            let sum = over_peers(sum)?;
-            let mut mean = Tensor::allocate(device, 1, dim)?;
-            device.scale(1.0 / n as f64, sum.view(), mean.make_mut(device)?.data, Write::Assign)?;
-            let mut squares = Tensor::allocate(device, 1, dim)?;
-            device.sum_squared_deviation(x.matrix(), mean.view(), squares.make_mut(device)?.data)?;
-            let squares = over_peers(squares)?;
+            let (mut mean, mut squares) =
+                (Tensor::allocate(device, 1, dim)?, Tensor::allocate(device, 1, dim)?);
+            device.moments(x.matrix(), mean.make_mut(device)?.data, squares.make_mut(device)?.data)?;
+            if let Some(peers) = peers {
+                (mean, squares) = over_peers(device, peers.as_ref(), [rows, n], mean, squares)?;
+            }
             let mut variance = Tensor::allocate(device, 1, dim)?;
             let unbiased = 1.0 / (n - 1) as f64;
             device.scale(unbiased, squares.view(), variance.make_mut(device)?.data, Write::Assign)?;
@@ -72,6 +69,24 @@ impl<D: Device> Tape<D> {
         let n_total = if from_batch { n } else { 0 };
         self.apply(BatchNorm { mean, inverse_std, n_total, peers: peers.cloned() }, &[x, gain, bias])
     }
+}
+
+/// The mean of all peers' `n` rows, and their squared deviations from it, of those of this one's `rows`: with the mean
+/// `m` of all, `Σ (x − m)² = Σ (x − mean)² + rows (mean − m)²` over its own.
+fn over_peers<D: Device>(
+    device: &D,
+    peers: &dyn RowPeers<D>,
+    [rows, n]: [usize; 2],
+    mean: Tensor<D>,
+    mut squares: Tensor<D>,
+) -> Result<(Tensor<D>, Tensor<D>)> {
+    let mut share = Tensor::allocate(device, 1, mean.cols())?;
+    device.scale(rows as f64 / n as f64, mean.view(), share.make_mut(device)?.data, Write::Assign)?;
+    let all = peers.sum(device, &share)?;
+    let mut between = Tensor::allocate(device, 1, mean.cols())?;
+    device.sum_squared_deviation(mean.matrix(), all.view(), between.make_mut(device)?.data)?;
+    device.scale(rows as f64, between.view(), squares.make_mut(device)?.data, Write::Add)?;
+    Ok((all, peers.sum(device, &squares)?))
 }
 
 struct BatchNorm<D: Device> {

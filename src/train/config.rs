@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ClassWeights, Evaluation, LrSchedule};
 use crate::batch::{BatchNeeds, DataOnDevice};
 use crate::cache::Policy;
-use crate::coop::{FirstLayer, Mode};
+use crate::coop::{FirstLayer, Mode, RowTransport};
 use crate::data::Dataset;
 use crate::device::{Device, IGNORED, Method, Precision};
 use crate::error::{Error, Result};
@@ -67,6 +67,8 @@ pub struct ParallelConfig {
     pub partition: PartitionMethod,
     /// How they share the first layer.
     pub first_layer: FirstLayer,
+    /// How rows get from device to device; no result depends on it.
+    pub row_transport: RowTransport,
 }
 
 /// Everything that a training run depends on, besides the data set.

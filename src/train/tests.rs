@@ -7,7 +7,7 @@ use super::{
 };
 use crate::batch::{Batch, BatchSource, Preparation};
 use crate::comm::threads;
-use crate::coop::{FirstLayer, Group, Mode};
+use crate::coop::{FirstLayer, Group, Mode, RowTransport};
 use crate::data::{Dataset, Features, Split};
 use crate::device::{Cpu, Method, Storage};
 use crate::error::Error;
@@ -88,7 +88,12 @@ fn together(
 /// Processing elements call the same collectives, whether they have 0, 1, 2 or more of a batch's seeds.
 #[test]
 fn elements_agree_whatever_each_has_of_a_batch() {
-    let with = |mode, partition| ParallelConfig { mode, partition, first_layer: FirstLayer::Whole };
+    let with = |mode, partition| ParallelConfig {
+        mode,
+        partition,
+        first_layer: FirstLayer::Whole,
+        row_transport: RowTransport::Auto,
+    };
     let modes = [
         with(Mode::Independent, PartitionMethod::Random),
         with(Mode::Cooperative, PartitionMethod::Random),
@@ -229,6 +234,7 @@ fn options_cooperate() {
         mode: Mode::Cooperative,
         partition: PartitionMethod::Random,
         first_layer: FirstLayer::Whole,
+        row_transport: RowTransport::Auto,
     };
     let runs = together(&data, &config, parallel, 2);
     let alone = parameters(&trained(&data, config.clone()).0);
@@ -355,6 +361,7 @@ fn an_element_that_cannot_prepare_a_batch_is_the_one_that_is_blamed() {
         mode: Mode::Cooperative,
         partition: PartitionMethod::Random,
         first_layer: FirstLayer::Whole,
+        row_transport: RowTransport::Auto,
     };
     for workers in [0, 1] {
         config.workers = workers;
@@ -389,8 +396,12 @@ fn an_element_that_cannot_prepare_a_batch_is_the_one_that_is_blamed() {
 fn elements_that_differ_are_told_so() {
     let differing = |change: &(dyn Fn(usize, &mut TrainConfig, &mut Arc<Dataset>) + Sync), part: &str| {
         for mode in [Mode::Independent, Mode::Cooperative] {
-            let parallel =
-                ParallelConfig { mode, partition: PartitionMethod::Random, first_layer: FirstLayer::Whole };
+            let parallel = ParallelConfig {
+                mode,
+                partition: PartitionMethod::Random,
+                first_layer: FirstLayer::Whole,
+                row_transport: RowTransport::Auto,
+            };
             let messages = threads::run(3, |communicator| {
                 let (mut config, mut data) = (config(ModelKind::Sage), dataset(8, 4));
                 change(communicator.rank(), &mut config, &mut data);

@@ -208,7 +208,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
     pub fn join(mut self, parallel: ParallelConfig, communicator: Communicator) -> Result<Self> {
         let n_pes = communicator.size();
         self.compare(parallel, &communicator)?;
-        let ParallelConfig { mode, partition, first_layer } = parallel;
+        let ParallelConfig { mode, partition, first_layer, row_transport } = parallel;
         self.parallel = Some(ParallelInfo { mode, partition, first_layer, pes: n_pes });
         let graph = &self.slicer.dataset().graph;
         let partition = match parallel.mode {
@@ -217,7 +217,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             }
             Mode::Independent | Mode::Serial => None,
         };
-        let group = Group::new(&self.device, parallel.mode, communicator)?;
+        let group = Group::connect(&self.device, parallel.mode, communicator, row_transport)?;
         if first_layer == FirstLayer::P3 {
             self.config.check_column_slices(&self.device)?;
             self.slicer = self.slicer.with_column_slices(&group)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cohop::comm::{Communicator, threads};
-use cohop::coop::{FirstLayer, Mode};
+use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::data::{Dataset, Features, Split};
 use cohop::device::{Cpu, Method, Scalar, Storage};
 use cohop::graph::{Graph, PartitionMethod, Rmat};
@@ -70,11 +70,13 @@ pub(crate) const COOPERATIVE: ParallelConfig = ParallelConfig {
     mode: Mode::Cooperative,
     partition: PartitionMethod::Random,
     first_layer: FirstLayer::Whole,
+    row_transport: RowTransport::Auto,
 };
 pub(crate) const INDEPENDENT: ParallelConfig = ParallelConfig {
     mode: Mode::Independent,
     partition: PartitionMethod::Random,
     first_layer: FirstLayer::Whole,
+    row_transport: RowTransport::Auto,
 };
 
 /// What a run of some epochs leaves: losses, validation accuracies, and every parameter.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cohop::batch::DataOnDevice;
 use cohop::comm::{Communicator, threads};
-use cohop::coop::{FirstLayer, Mode};
+use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::data::{self, Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, Cuda, Device, Method};
 use cohop::graph::{PartitionMethod, Sbm};
@@ -169,6 +169,7 @@ fn elements_cooperate_on_devices_of_their_own() {
             mode: Mode::Cooperative,
             partition: PartitionMethod::Random,
             first_layer: FirstLayer::Whole,
+            row_transport: RowTransport::Auto,
         };
         let one = Cuda::<f32>::new(0).unwrap();
         let losses = |n_devices: usize| {
@@ -199,7 +200,12 @@ fn parallel_losses<D: Device>(
 ) -> cohop::Result<Vec<f64>> {
     let (dataset, parallel) = (
         small(),
-        ParallelConfig { mode, partition: PartitionMethod::Contiguous, first_layer: FirstLayer::Whole },
+        ParallelConfig {
+            mode,
+            partition: PartitionMethod::Contiguous,
+            first_layer: FirstLayer::Whole,
+            row_transport: RowTransport::Auto,
+        },
     );
     let config = TrainConfig { data_on_device, ..config(ModelKind::Sage) };
     let one = |communicator: Communicator| {

@@ -7,7 +7,7 @@ use super::row::Amount;
 use super::training::Run;
 use cohop::batch::DataOnDevice;
 use cohop::comm::{Communicator, Stage, Sum, threads};
-use cohop::coop::{FirstLayer, Mode};
+use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::device::{Cpu, Device};
 use cohop::graph::PartitionMethod;
 use cohop::nn::ModelKind;
@@ -54,8 +54,12 @@ fn epochs<D: Device<Scalar = f32>>(
     bench.bar.tick();
     let run = Run::new(bench.workload, ModelKind::Sage, DataOnDevice::Nothing);
     let protocol = bench.protocol;
-    let parallel =
-        ParallelConfig { mode, partition: PartitionMethod::Random, first_layer: FirstLayer::Whole };
+    let parallel = ParallelConfig {
+        mode,
+        partition: PartitionMethod::Random,
+        first_layer: FirstLayer::Whole,
+        row_transport: RowTransport::Auto,
+    };
     let one = |communicator: Communicator| -> Result<(Option<Measured>, u64)> {
         let device = Cpu::<f32>::new();
         let mut trainer = Trainer::new(device.clone(), run.dataset.clone(), run.config.clone())?;

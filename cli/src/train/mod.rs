@@ -16,7 +16,7 @@ pub(super) use self::names::{ModelName, SamplerName};
 use self::options::ParallelArgs;
 pub(super) use self::options::{LearningArgs, ModelArgs, TrainArgs};
 use super::data::Again;
-use super::device::on_device;
+use super::device::{DeviceName, on_device};
 use super::given::{self, Given};
 use super::progress::Progress;
 use super::signals::Signals;
@@ -34,12 +34,7 @@ use cohop::{Error, Result};
 pub(super) fn run(global: &Global, args: &TrainArgs, given: &Given) -> Result<ExitCode> {
     args.check()?;
     args.check_used(given)?;
-    match args.parallel.comm {
-        CommName::Nccl => run_nccl(global, args, given),
-        CommName::Threads | CommName::Mpi => {
-            on_device!(global.device, f32, device => run_on(&device, global, args, given))
-        }
-    }
+    on_device!(global.device, f32, device => run_on(&device, global, args, given))
 }
 
 /// A run that was checked as far as can be before data is loaded.
@@ -103,6 +98,7 @@ impl<'a> Run<'a> {
                     mode: p.mode,
                     partition: p.partition,
                     first_layer: p.first_layer,
+                    row_transport: args.parallel.exchange,
                 });
                 pes = info.parallel.map_or(1, |p| p.pes);
                 if parallel.is_none() && args.parallel.comm != CommName::Threads {
@@ -164,8 +160,8 @@ fn parallel(args: &TrainArgs) -> Result<Option<ParallelConfig>> {
         }
         return Ok(None);
     }
-    let ParallelArgs { mode, partition, first_layer, .. } = args.parallel;
-    Ok(Some(ParallelConfig { mode, partition, first_layer }))
+    let ParallelArgs { mode, partition, first_layer, exchange, .. } = args.parallel;
+    Ok(Some(ParallelConfig { mode, partition, first_layer, row_transport: exchange }))
 }
 
 fn run_on<D: Device<Scalar = f32>>(
@@ -180,39 +176,17 @@ fn run_on<D: Device<Scalar = f32>>(
         let outcome = trainer(device, &run).and_then(|trainer| fit(trainer, &run, true));
         return run.end(outcome.map(Some));
     };
-    let one = |communicator| fit_together(device, &run, parallel, communicator);
+    // Without a number in --device, processing elements have the GPUs in turn.
+    let has_number = matches!(global.device, DeviceName::Cuda(Some(_)));
+    let one = |communicator: Communicator| {
+        let device = if has_number { device.clone() } else { device.for_rank(communicator.local_rank())? };
+        fit_together(&device, &run, parallel, communicator)
+    };
     let outcomes = match args.parallel.comm {
         CommName::Mpi => run_mpi(args, one),
         _ => threads::run(run.pes, one),
     };
     run.end(outcomes.map(first))
-}
-
-#[cfg(all(feature = "cuda", not(feature = "emulate")))]
-fn run_nccl(global: &Global, args: &TrainArgs, given: &Given) -> Result<ExitCode> {
-    use super::device::DeviceName;
-    let refused = match global.device {
-        DeviceName::Cuda(0) => None,
-        DeviceName::Cuda(ordinal) => Some(format!("cuda:{ordinal}")),
-        DeviceName::Cpu => Some("cpu".to_owned()),
-    };
-    if let Some(device) = refused {
-        let expected = "cuda with --comm nccl, whose processing elements have the GPUs from number 0 on";
-        return Err(Error::invalid("--device", device, expected));
-    }
-    let run = Run::begin(global, args, given)?;
-    let Some(parallel) = run.parallel else {
-        return Err(Error::invalid("--comm", "nccl", "threads for a run of one processing element"));
-    };
-    let outcomes = cohop::comm::nccl::run(run.pes, |communicator, device| {
-        fit_together(&device, &run, parallel, communicator)
-    });
-    run.end(outcomes.map(first))
-}
-
-#[cfg(not(all(feature = "cuda", not(feature = "emulate"))))]
-fn run_nccl(_: &Global, _: &TrainArgs, _: &Given) -> Result<ExitCode> {
-    Err(Error::invalid("--comm", "nccl", "threads: this program was built without the feature `cuda`"))
 }
 
 /// Trains as one of several processing elements: its rank and outcome.

@@ -28,8 +28,6 @@ pub(crate) enum CommName {
     Threads,
     /// Processes started by mpirun
     Mpi,
-    /// Threads with a GPU each, which exchange by NCCL; with --device cuda
-    Nccl,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

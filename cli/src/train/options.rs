@@ -13,7 +13,7 @@ use crate::given::Given;
 use crate::{number, output, plot};
 use cohop::cache::Policy;
 use cohop::comm::threads::MAX_PES;
-use cohop::coop::{FirstLayer, Mode};
+use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::device::{LaborIterations, Method, Precision};
 use cohop::graph::PartitionMethod;
 use cohop::nn::{MAX_LAYERS, MAX_WIDTH};
@@ -276,7 +276,7 @@ pub(crate) struct ParallelArgs {
         value_parser = number::setting::<Mode>
     )]
     pub mode: Mode,
-    /// Number of processing elements, with --comm threads or nccl [default: 2 in parallel modes]
+    /// Number of processing elements, with --comm threads [default: 2 in parallel modes]
     #[arg(long, value_name = "P", value_parser = number::between(1, MAX_PES as u64))]
     pub pes: Option<usize>,
     /// What processing elements are
@@ -285,6 +285,15 @@ pub(crate) struct ParallelArgs {
     /// With --comm mpi: how long to wait for other processes before the job ends; 0: for ever [default: 1800]
     #[arg(long, value_name = "SECONDS", value_parser = number::any::<u64>())]
     pub comm_timeout: Option<u64>,
+    /// How rows get from GPU to GPU: kernels read them in each other's memory (read), they are copied there (copy),
+    /// NCCL or the MPI library sends them (nccl, mpi), or the host does (host); auto takes the first that is possible
+    #[arg(
+        long,
+        default_value_t = RowTransport::Auto,
+        value_name = "auto|read|copy|nccl|mpi|host",
+        value_parser = number::setting::<RowTransport>
+    )]
+    pub exchange: RowTransport,
     /// Who owns which vertex in cooperative mode: random, contiguous, hash or metis
     #[arg(long, default_value = "random", value_name = "METHOD", value_parser = number::partition)]
     pub partition: PartitionMethod,

@@ -124,7 +124,6 @@ fn mistakes_end_with_a_message_and_the_right_status() {
     }
     for (is_built, usage) in [
         (cfg!(feature = "mpi"), "--mode cooperative --comm mpi"),
-        (cfg!(feature = "cuda"), "--mode cooperative --comm nccl"),
         (cfg!(feature = "metis"), "--mode cooperative --partition metis"),
     ] {
         if !is_built {

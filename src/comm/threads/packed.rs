@@ -40,6 +40,30 @@ impl Transport for Packed {
         self.0.all_to_all_v(send, send_bytes, receive, receive_bytes)
     }
 
+    /// Emulated devices have the host's memory.
+    fn takes_device_memory(&self) -> bool {
+        cfg!(feature = "emulate")
+    }
+
+    unsafe fn all_to_all_v_at(
+        &self,
+        send: *const u8,
+        send_bytes: &[usize],
+        receive: *mut u8,
+        receive_bytes: &[usize],
+    ) -> Result<()> {
+        let (n_sent, n_received) = (send_bytes.iter().sum(), receive_bytes.iter().sum());
+        // SAFETY: the caller's promise, of memory of the host.
+        let (send, receive) = unsafe {
+            (std::slice::from_raw_parts(send, n_sent), std::slice::from_raw_parts_mut(receive, n_received))
+        };
+        self.0.all_to_all_v(send, send_bytes, receive, receive_bytes)
+    }
+
+    fn failure(&self) -> Option<crate::Error> {
+        self.0.failure()
+    }
+
     fn all_reduce_sum(&self, values: Sum<'_>) -> Result<()> {
         self.0.all_reduce_sum(values)
     }

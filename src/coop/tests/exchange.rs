@@ -51,10 +51,17 @@ fn value(owner: usize, row: u32, column: usize) -> f64 {
 fn fetched<D: Device<Scalar = f64>>(
     device: &D,
     communicator: Communicator,
+    problem: (&[usize], &[Wants], usize),
+) -> Result<[Vec<f64>; 3]> {
+    fetched_over(device, Peers::new(device, communicator), problem)
+}
+
+fn fetched_over<D: Device<Scalar = f64>>(
+    device: &D,
+    peers: Peers<D>,
     (sizes, wants, cols): (&[usize], &[Wants], usize),
 ) -> Result<[Vec<f64>; 3]> {
-    let rank = communicator.rank();
-    let peers = Peers::new(device, communicator);
+    let rank = peers.communicator().rank();
     let plan = Arc::new(ExchangePlan::from_host(device, plan(&Cpu::new(), rank, sizes, wants))?);
     let owned: Vec<f64> =
         (0..sizes[rank] as u32).flat_map(|row| (0..cols).map(move |c| value(rank, row, c))).collect();
@@ -73,14 +80,17 @@ fn fetched<D: Device<Scalar = f64>>(
     Ok([needed.to_vec(device)?, gradients.of(x).unwrap().to_vec(device)?, sum.to_vec(device)?])
 }
 
-/// On devices that copy from each other, some of them the same one, for several orders of their streams: the bits of
-/// the host's.
+/// Whatever the way of rows between devices, some of them the same one, for several orders of their streams: the bits
+/// of the host's.
 #[cfg(feature = "emulate")]
 #[test]
 fn devices_exchange_what_hosts_do() {
+    use crate::coop::RowTransport;
     use crate::device::Cuda;
     use crate::device::cuda::tests::choose_schedule;
 
+    const ALL: [RowTransport; 4] =
+        [RowTransport::Read, RowTransport::Copy, RowTransport::Nccl, RowTransport::Host];
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     for schedule in 0..24 {
         let (sizes, wants, cols) = problems().new_tree(&mut runner).unwrap().current();
@@ -90,15 +100,30 @@ fn devices_exchange_what_hosts_do() {
         assert_eq!(read, on_hosts);
         for n_devices in [1, 4] {
             let one = Cuda::new(0).unwrap();
-            let body = |communicator: Communicator| {
+            let body = |communicator: Communicator, transport| {
                 choose_schedule(schedule);
                 let number = communicator.rank() % n_devices;
                 let device = if number == 0 { one.clone() } else { Cuda::new(number)? };
-                fetched(&device, communicator, problem)
+                let peers = Peers::connect(&device, communicator, transport)?;
+                if transport != RowTransport::Auto {
+                    assert_eq!(peers.transport(), transport);
+                }
+                fetched_over(&device, peers, problem)
             };
-            assert_eq!(threads::run(sizes.len(), body).unwrap(), on_hosts, "schedule {schedule}");
-            // Through the host, where transports share no memory.
-            assert_eq!(run_packed(sizes.len(), body).unwrap(), on_hosts, "schedule {schedule}");
+            for transport in ALL {
+                if transport == RowTransport::Nccl && n_devices < sizes.len() {
+                    let refused = threads::run(sizes.len(), |c| body(c, transport)).unwrap_err();
+                    assert!(refused.to_string().contains("two ranks have one device"), "{refused}");
+                    continue;
+                }
+                let found = threads::run(sizes.len(), |c| body(c, transport)).unwrap();
+                assert_eq!(found, on_hosts, "schedule {schedule}, {transport} on {n_devices} devices");
+            }
+            // Where transports share no memory: by NCCL, or by a library that takes memory of devices.
+            for transport in [RowTransport::Auto, RowTransport::Mpi] {
+                let found = run_packed(sizes.len(), |c| body(c, transport)).unwrap();
+                assert_eq!(found, on_hosts, "schedule {schedule}, {transport} on {n_devices} devices");
+            }
         }
     }
 }

@@ -5,12 +5,14 @@ use super::parallel::{for_rows, sum_over_rows};
 use super::vectors::vectorized;
 use crate::device::batch_norm::check_vectors;
 use crate::device::{
-    BatchNorm, Cpu, Matrix, MatrixMut, Scalar, Write, check_matrix, check_matrix_mut, check_same_shape,
+    BatchNorm, Cpu, Elementwise, Matrix, MatrixMut, Scalar, Write, check_matrix, check_matrix_mut,
+    check_same_shape,
 };
 use crate::error::{Result, check_length};
 
 kernels! {
     impl BatchNorm by BatchNormKernels {
+        fn moments(x: Matrix<'_, Cpu<S>>, mean: &mut [S], squares: &mut [S]) -> Result<()>;
         fn sum_squared_deviation(x: Matrix<'_, Cpu<S>>, center: &[S], out: &mut [S]) -> Result<()>;
         fn inverse_square_root(x: &[S], factor: f64, epsilon: f64, out: &mut [S]) -> Result<()>;
         fn normalize(
@@ -41,6 +43,21 @@ kernels! {
             dx: MatrixMut<'_, Cpu<S>>,
         ) -> Result<()>;
     }
+}
+
+/// In two passes: one was not tried.
+fn moments<S: Scalar>(
+    device: &Cpu<S>,
+    x: Matrix<'_, Cpu<S>>,
+    mean: &mut [S],
+    squares: &mut [S],
+) -> Result<()> {
+    check_matrix(&x)?;
+    check_vectors(x.cols, [("mean", mean.len()), ("squares", squares.len())])?;
+    device.sum_rows(x, mean, Write::Assign)?;
+    let share = if x.rows == 0 { S::zero() } else { S::from_f64(1.0 / x.rows as f64) };
+    mean.iter_mut().for_each(|mean| *mean = *mean * share);
+    sum_squared_deviation(device, x, mean, squares)
 }
 
 fn sum_squared_deviation<S: Scalar>(

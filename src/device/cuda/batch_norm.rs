@@ -6,6 +6,25 @@ use crate::device::{BatchNorm, Matrix, MatrixMut, Scalar, check_matrix, check_ma
 use crate::error::{Result, check_length};
 
 impl<S: Scalar> BatchNorm for Cuda<S> {
+    fn moments(
+        &self,
+        x: Matrix<'_, Self>,
+        mean: CudaViewMut<'_, S>,
+        squares: CudaViewMut<'_, S>,
+    ) -> Result<()> {
+        check_matrix(&x)?;
+        check_vectors(x.cols, [("mean", mean.len()), ("squares", squares.len())])?;
+        let (rows, cols) = (x.rows as u64, x.cols as u64);
+        // SAFETY: a function of its arguments.
+        let n_parts = unsafe { ffi::cohop_sum_rows_parts(rows, cols) };
+        let scratch = self.scratch::<S>(3 * n_parts as usize * x.cols)?;
+        let (x, parts) = (x.data.pointer().cast(), scratch.pointer().cast());
+        let (mean, squares, stream) = (mean.pointer().cast(), squares.pointer().cast(), self.stream()?);
+        // SAFETY: `x` holds `rows * cols` scalars, `mean` and `squares` `cols`, the scratch memory `3 * n_parts * cols`.
+        let code = unsafe { ffi::cohop_moments(dtype::<S>(), rows, cols, x, parts, mean, squares, stream) };
+        self.check("moments", code)
+    }
+
     fn sum_squared_deviation(
         &self,
         x: Matrix<'_, Self>,

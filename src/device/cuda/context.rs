@@ -2,7 +2,8 @@
 //! are given back without a panic whatever has happened to the GPU, and each call's error passes [`Context::check`],
 //! which recognises a lost context.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::{DriverError, sys};
 
@@ -10,6 +11,7 @@ use super::lost::{Failure, Lost};
 use super::memory::Pools;
 use super::shared::PerOrdinal;
 use super::support::{Build, obstacle};
+use super::watches::Watches;
 use crate::error::{Error, Result};
 
 /// The primary context of a GPU, which is also the one that launchers use.
@@ -21,6 +23,9 @@ pub(super) struct Context {
     name: String,
     lost: Lost,
     pools: Pools,
+    watches: Watches,
+    /// By ordinal: the other contexts whose memory kernels of this one read; `None` if they cannot.
+    reached: Mutex<BTreeMap<usize, Option<Arc<Context>>>>,
 }
 
 // SAFETY: the driver's handles may be used by any thread.
@@ -71,8 +76,16 @@ impl Context {
         // SAFETY: written during the call only.
         none(unsafe { sys::cuDevicePrimaryCtxRetain(&mut raw, device) })?;
         // From here on the context is released when it is dropped.
-        let (lost, pools) = (Lost::default(), Pools::default());
-        let mut context = Context { ordinal, device, raw, name: String::new(), lost, pools };
+        let mut context = Context {
+            ordinal,
+            device,
+            raw,
+            name: String::new(),
+            lost: Lost::default(),
+            pools: Pools::default(),
+            watches: Watches::default(),
+            reached: Mutex::default(),
+        };
         let mut text = [0u8; 256];
         // SAFETY: writes at most that many bytes of text that ends with a zero.
         let code = unsafe { sys::cuDeviceGetName(text.as_mut_ptr().cast(), text.len() as i32, device) };
@@ -92,6 +105,39 @@ impl Context {
     /// The pools whose memory is this GPU's.
     pub(super) fn pools(&self) -> &Pools {
         &self.pools
+    }
+
+    /// What is asked while somebody waits for the GPU.
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Whether kernels of this GPU can read the memory of another one, whose context is kept from then on.
+    pub(super) fn reaches(&self, ordinal: usize) -> Result<bool> {
+        if ordinal == self.ordinal {
+            return Ok(true);
+        }
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = reached.get(&ordinal) {
+            return Ok(known.is_some());
+        }
+        let peer = Context::open(ordinal)?;
+        self.bind()?;
+        let mut can = 0;
+        // SAFETY: written during the call only.
+        let code = unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, peer.device) };
+        self.check("ask for access to another GPU", code)?;
+        let known = if can == 0 {
+            None
+        } else {
+            // SAFETY: both contexts are live, and the other one as long as this is.
+            let code = unsafe { sys::cuCtxEnablePeerAccess(peer.raw, 0) };
+            if code != sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED {
+                self.check("access another GPU", code)?;
+            }
+            Some(peer)
+        };
+        Ok(reached.entry(ordinal).or_insert(known).is_some())
     }
 
     /// Makes the context the calling thread's.
@@ -168,6 +214,15 @@ impl Stream {
     /// Waits for all work given to the stream so far.
     pub(super) fn synchronize(&self) -> Result<()> {
         self.context.bind()?;
+        // What waits for other devices may never end, and a call of the driver that waits for it would not either.
+        while !self.context.watches.is_empty() {
+            // SAFETY: the stream is live.
+            match unsafe { sys::cuStreamQuery(self.raw) } {
+                sys::CUresult::CUDA_ERROR_NOT_READY => self.context.watches.look()?,
+                code => return self.context.check("wait for the device", code),
+            }
+            std::thread::yield_now();
+        }
         // SAFETY: the stream is live.
         self.context.check("wait for the device", unsafe { sys::cuStreamSynchronize(self.raw) })
     }

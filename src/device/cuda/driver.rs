@@ -11,6 +11,7 @@ use super::context::{Context, Stream};
 use super::cublas::Cublas;
 use super::lost::Failure;
 use super::memory::{Address, Free, Pools};
+use super::watches::Watches;
 use crate::error::{Error, Result};
 
 /// One GPU's primary context and one stream on it.
@@ -43,6 +44,28 @@ impl Driver {
 
     pub(super) fn describe(&self) -> String {
         format!("cuda:{}, {}", self.context().ordinal(), self.context().name())
+    }
+
+    /// How many GPUs there are: one at least, where one is open.
+    pub(super) fn count(&self) -> Result<usize> {
+        let mut count = 0;
+        // SAFETY: written during the call only.
+        self.context().check("count GPUs", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+        Ok(usize::try_from(count).unwrap_or(0).max(1))
+    }
+
+    pub(super) fn ordinal(&self) -> usize {
+        self.context().ordinal()
+    }
+
+    /// What is asked while somebody waits for the device.
+    pub(super) fn watches(&self) -> &Watches {
+        self.context().watches()
+    }
+
+    /// Whether kernels of this device can read the memory of another one.
+    pub(super) fn reaches(&self, ordinal: usize) -> Result<bool> {
+        self.context().reaches(ordinal)
     }
 
     /// Makes the context the calling thread's; returns the stream as launchers take it.

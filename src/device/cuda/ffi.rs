@@ -63,6 +63,28 @@ impl cohop_function {
 pub struct cohop_function(pub ::std::os::raw::c_uint);
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct cohop_offered_rows {
+    pub table: *const ::std::os::raw::c_void,
+    pub n_table: u64,
+    pub rows: *const u32,
+    pub n_rows: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_offered_rows"][::std::mem::size_of::<cohop_offered_rows>() - 32usize];
+    ["Alignment of cohop_offered_rows"][::std::mem::align_of::<cohop_offered_rows>() - 8usize];
+    ["Offset of field: cohop_offered_rows::table"]
+        [::std::mem::offset_of!(cohop_offered_rows, table) - 0usize];
+    ["Offset of field: cohop_offered_rows::n_table"]
+        [::std::mem::offset_of!(cohop_offered_rows, n_table) - 8usize];
+    ["Offset of field: cohop_offered_rows::rows"][::std::mem::offset_of!(cohop_offered_rows, rows) - 16usize];
+    ["Offset of field: cohop_offered_rows::n_rows"]
+        [::std::mem::offset_of!(cohop_offered_rows, n_rows) - 24usize];
+};
+pub const COHOP_MAX_TABLES: _bindgen_ty_2 = 64;
+pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct cohop_messages {
     pub n_rows: u64,
     pub n_edge: u64,
@@ -252,16 +274,16 @@ const _: () = {
     ["Offset of field: cohop_variates::cos"][::std::mem::offset_of!(cohop_variates, cos) - 32usize];
     ["Offset of field: cohop_variates::sin"][::std::mem::offset_of!(cohop_variates, sin) - 40usize];
 };
-pub const COHOP_FOUND_OUT_OF_RANGE: _bindgen_ty_2 = 0;
-pub const COHOP_FOUND_REPEATED: _bindgen_ty_2 = 1;
-pub const COHOP_FOUND_HUBS: _bindgen_ty_2 = 2;
-pub const COHOP_FOUND_KEPT: _bindgen_ty_2 = 3;
-pub const COHOP_FOUND_SCRATCH: _bindgen_ty_2 = 4;
-pub const COHOP_FOUND_EXPECTED: _bindgen_ty_2 = 5;
-pub const COHOP_FOUND_ENTRIES: _bindgen_ty_2 = 8;
-pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
-pub const COHOP_HUB_DEGREE: _bindgen_ty_3 = 4096;
+pub const COHOP_FOUND_OUT_OF_RANGE: _bindgen_ty_3 = 0;
+pub const COHOP_FOUND_REPEATED: _bindgen_ty_3 = 1;
+pub const COHOP_FOUND_HUBS: _bindgen_ty_3 = 2;
+pub const COHOP_FOUND_KEPT: _bindgen_ty_3 = 3;
+pub const COHOP_FOUND_SCRATCH: _bindgen_ty_3 = 4;
+pub const COHOP_FOUND_EXPECTED: _bindgen_ty_3 = 5;
+pub const COHOP_FOUND_ENTRIES: _bindgen_ty_3 = 8;
 pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
+pub const COHOP_HUB_DEGREE: _bindgen_ty_4 = 4096;
+pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct cohop_rows {
@@ -293,8 +315,8 @@ impl cohop_count_rule {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct cohop_count_rule(pub ::std::os::raw::c_uint);
-pub const COHOP_SUBSET_MAX_FANOUT: _bindgen_ty_4 = 128;
-pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
+pub const COHOP_SUBSET_MAX_FANOUT: _bindgen_ty_5 = 128;
+pub type _bindgen_ty_5 = ::std::os::raw::c_uint;
 impl cohop_key {
     pub const COHOP_KEY_EDGE: cohop_key = cohop_key(0);
     pub const COHOP_KEY_SOURCE: cohop_key = cohop_key(1);
@@ -607,6 +629,37 @@ unsafe extern "C" {
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    pub fn cohop_gather_offered(
+        scalar: cohop_dtype,
+        element: cohop_dtype,
+        cols: u64,
+        from: *const cohop_offered_rows,
+        n_tables: u32,
+        order: *const u32,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_add_offered(
+        scalar: cohop_dtype,
+        cols: u64,
+        from: *const cohop_offered_rows,
+        index: *const u32,
+        n_out: u64,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_pack_rows(
+        row_bytes: u64,
+        rows: u64,
+        table: *const ::std::os::raw::c_void,
+        n_table: u64,
+        index: *const u32,
+        out: *mut ::std::os::raw::c_void,
+        status: *mut cohop_status,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     pub fn cohop_transpose_bytes(n_edge: u64) -> u64;
     pub fn cohop_transpose(
         n_rows: u64,
@@ -852,6 +905,16 @@ unsafe extern "C" {
         right: *const ::std::os::raw::c_void,
         parts: *mut ::std::os::raw::c_void,
         dweight: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_moments(
+        scalar: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        scratch: *mut ::std::os::raw::c_void,
+        mean: *mut ::std::os::raw::c_void,
+        squares: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sum_squared_deviation(

@@ -11,6 +11,7 @@ mod activity;
 mod attention;
 mod batch_norm;
 mod elementwise;
+mod exchange;
 // The whole interface is bound, used or not.
 #[allow(dead_code)]
 mod ffi;
@@ -18,11 +19,11 @@ mod gather;
 mod gemm;
 #[cfg(any(test, not(feature = "emulate")))]
 pub(crate) mod library;
+mod link;
 mod loss;
 mod lost;
 mod memory;
 mod narrow;
-mod offers;
 mod optimizer;
 mod relation;
 mod sample;
@@ -35,6 +36,7 @@ mod structure;
 mod support;
 #[cfg(test)]
 pub(crate) mod tests;
+mod watches;
 
 #[cfg(not(feature = "emulate"))]
 mod context;
@@ -47,6 +49,11 @@ mod driver;
 #[path = "emulated/mod.rs"]
 mod driver;
 
+#[cfg(feature = "emulate")]
+use driver::nccl;
+#[cfg(all(feature = "cuda", not(feature = "emulate")))]
+mod nccl;
+
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
 use std::marker::PhantomData;
@@ -54,15 +61,14 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::cpu::PageLock;
-use crate::device::{
-    Cpu, CpuBuffer, Dtype, Element, FeatureElement, Offer, Precision, Scalar, Storage, Write,
-};
+use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Precision, Scalar, Storage, Write};
 use crate::error::{Result, check_length};
 
 pub use activity::Activity;
 use activity::Counters;
 use driver::Driver;
 pub use driver::Event;
+pub use link::Link;
 use lost::Failure;
 pub use memory::{CudaBuffer, CudaView, CudaViewMut};
 use memory::{Pool, Status};
@@ -330,14 +336,6 @@ impl<S: Scalar> Storage for Cuda<S> {
         self.queue.counters.wait();
         self.driver().synchronize()?;
         self.queue.status.check()
-    }
-
-    fn offer<T: Element>(&self, x: CudaView<'_, T>) -> Result<Option<Offer>> {
-        self.offer_view(x).map(Some)
-    }
-
-    fn copy_offered<T: Element>(&self, offer: u64, start: usize, out: CudaViewMut<'_, T>) -> Result<()> {
-        self.copy_from_offer(offer, start, out)
     }
 
     type Event = Event;

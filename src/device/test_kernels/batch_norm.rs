@@ -1,13 +1,15 @@
 //! Batch norm.
 
+use num_traits::Float;
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Random, dims, for_cases, test_devices, to_f64};
-use crate::device::{BatchNorm, FeatureElement, Scalar};
+use crate::device::{BatchNorm, Elementwise, FeatureElement, Scalar, Write};
 use crate::error::Error;
 
 test_devices! {
     batch_norm batch_norm_of_long_and_wide_matrices batch_norm_of_wrong_lengths
+    moments moments_far_from_zero moments_with_outliers
 }
 
 /// The formulas in f64, element by element.
@@ -99,6 +101,95 @@ fn batch_norm_of_long_and_wide_matrices<D: BatchNorm>(device: &D) {
     for (rows, cols) in [(100_000, 1), (7, 1024), (40, 1023), (12_345, 8)] {
         check_batch_norm(device, rows, cols, 1, 5);
     }
+}
+
+/// Per column, in f64: the mean, and the sum of squared deviations from it. Of differences from the first row, which
+/// are exact where the mean is large.
+fn naive_moments(x: &[f64], rows: usize, cols: usize) -> [Vec<f64>; 2] {
+    let column = |c: usize| (0..rows).map(move |i| x[i * cols + c] - x[c]);
+    let mean: Vec<f64> = (0..cols).map(|c| column(c).sum::<f64>() / rows.max(1) as f64).collect();
+    let squares = (0..cols).map(|c| column(c).map(|d| (d - mean[c]).powi(2)).sum()).collect();
+    let first = |c: usize| if rows == 0 { 0.0 } else { x[c] };
+    [(0..cols).map(|c| first(c) + mean[c]).collect(), squares]
+}
+
+/// Mean and squares of one call, whose errors are at most `bound` epsilons of the largest element and of the squares, or
+/// not above those of two passes over `x`.
+#[track_caller]
+fn check_moments<D: BatchNorm + Elementwise>(
+    device: &D,
+    x: &[D::Scalar],
+    rows: usize,
+    cols: usize,
+    bound: f64,
+) {
+    let on = Guarded::new(device, x);
+    let x_on = on.matrix(rows, cols);
+    let [mut mean, mut squares, mut rounded, mut two_passes] =
+        [(); 4].map(|()| Guarded::poisoned(device, cols));
+    device.moments(x_on, mean.view_mut(), squares.view_mut()).unwrap();
+    device.sum_rows(x_on, two_passes.view_mut(), Write::Assign).unwrap();
+    device.scale(1.0 / rows.max(1) as f64, two_passes.view(), rounded.view_mut(), Write::Assign).unwrap();
+    device.sum_squared_deviation(x_on, rounded.view(), two_passes.view_mut()).unwrap();
+
+    let [x, mean, squares] = [x, &mean.read(), &squares.read()].map(|values| to_f64(values));
+    let [rounded, two_passes] = [&rounded, &two_passes].map(|values| to_f64(&values.read()));
+    let [exact_mean, exact] = naive_moments(&x, rows, cols);
+    let epsilon = bound * D::Scalar::epsilon().widen_f64();
+    let largest = x.iter().fold(0.0f64, |largest, x| largest.max(x.abs()));
+    for c in 0..cols {
+        let error = (squares[c] - exact[c]).abs();
+        let allowed = (epsilon * exact[c]).max((two_passes[c] - exact[c]).abs());
+        assert!(error <= allowed, "column {c}: {} instead of {}, {}", squares[c], exact[c], two_passes[c]);
+        let off = (mean[c] - exact_mean[c]).abs();
+        let allowed = (epsilon * largest).max((rounded[c] - exact_mean[c]).abs());
+        assert!(off <= allowed, "column {c}: mean {} instead of {}", mean[c], exact_mean[c]);
+    }
+}
+
+fn moments<D: BatchNorm + Elementwise>(device: &D) {
+    let shapes = (prop_oneof![3 => 0..40usize, 1 => Just(1500)], dims(), any::<bool>(), any::<u64>());
+    for_cases(shapes, |(rows, cols, integers, seed)| {
+        let x = Random(seed).values::<D::Scalar>(rows * cols, integers);
+        check_moments(device, &x, rows, cols, 64.0);
+    });
+    for (rows, cols) in [(100_000, 1), (7, 1024), (40, 1023), (12_345, 8)] {
+        check_moments(device, &Random(5).values(rows * cols, false), rows, cols, 256.0);
+    }
+    let [mut mean, mut squares] = [3, 2].map(|len| Guarded::poisoned(device, len));
+    let x = Guarded::new(device, &Random(6).values::<D::Scalar>(6, false));
+    let error = device.moments(x.matrix(2, 3), mean.view_mut(), squares.view_mut()).unwrap_err();
+    assert!(matches!(error, Error::WrongLength { array: "squares", actual: 2, expected: 3 }), "{error}");
+}
+
+/// Means of up to a million deviations in f32, and of some 10^12 in f64, where squares of elements have lost all that
+/// deviations are.
+fn moments_far_from_zero<D: BatchNorm + Elementwise>(device: &D) {
+    let ratio = 1.0 / D::Scalar::epsilon().widen_f64();
+    for (rows, cols, mean) in
+        [(1500, 5, 10.0), (1500, 8, 1e-2 * ratio), (20_000, 4, 0.1 * ratio), (33, 3, 1e3)]
+    {
+        let noise = Random(9).values::<f64>(rows * cols, false);
+        let x: Vec<_> = noise.iter().map(|noise| D::Scalar::from_f64(mean + noise)).collect();
+        check_moments(device, &x, rows, cols, 256.0);
+    }
+}
+
+/// The first element of each part of the rows, from which the others' deviations are taken, is a thousand times as
+/// large as they are; and constant columns have no deviation at all.
+fn moments_with_outliers<D: BatchNorm + Elementwise>(device: &D) {
+    let (rows, cols) = (1500, 4);
+    let mut x = Random(10).values::<D::Scalar>(rows * cols, false);
+    for row in (0..rows).step_by(32) {
+        x[row * cols..(row + 1) * cols].iter_mut().for_each(|x| *x = *x * D::Scalar::from_f64(1000.0));
+    }
+    check_moments(device, &x, rows, cols, 64.0);
+    let constant = Guarded::new(device, &vec![D::Scalar::from_f64(12345.678); rows * cols]);
+    let [mut mean, mut squares] = [(); 2].map(|()| Guarded::poisoned(device, cols));
+    device.moments(constant.matrix(rows, cols), mean.view_mut(), squares.view_mut()).unwrap();
+    let rounding: f64 = 1000.0 * 12345.678 * D::Scalar::epsilon().widen_f64();
+    let largest = rows as f64 * rounding.powi(2);
+    assert!(to_f64(&squares.read()).iter().all(|&squares| squares <= largest));
 }
 
 fn batch_norm_of_wrong_lengths<D: BatchNorm>(device: &D) {

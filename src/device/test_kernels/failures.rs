@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{
-    MOST_CASES, NamedBody, attention, batch_norm, elementwise, gather_aggregate, loss, narrow, optimizer,
-    relation, rows, sample, sparse,
+    MOST_CASES, NamedBody, attention, batch_norm, elementwise, exchange, gather_aggregate, loss, narrow,
+    optimizer, relation, rows, sample, sparse,
 };
 use crate::device::cuda::tests::{choose_schedule, compare_draws, gather_too_much};
 use crate::device::{Cuda, Gather, MatrixMut, Storage};
@@ -94,6 +94,7 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         ),
         named(elementwise::BODIES, "scale_rows copy_columns dropout"),
         named(rows::BODIES, "gather narrow_index scatter_add"),
+        named(exchange::BODIES, "pack_rows gather_offered add_offered"),
         named(gather_aggregate::BODIES, "gather_aggregate_of_hubs"),
         named(sparse::BODIES, "permutations_are_inverted"),
         named(sparse::BODIES, "spmm spmm_heads spmm_max spmm_max_backward transpose"),
@@ -103,7 +104,7 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         named(attention::BODIES, "gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula"),
         named(attention::BODIES, "head_dot_is_its_formula hubs"),
         named(relation::BODIES, "both_orders_equal_the_sum_over_edges"),
-        named(batch_norm::BODIES, "batch_norm"),
+        named(batch_norm::BODIES, "batch_norm moments"),
         named(loss::BODIES, "log_softmax_nll right_predictions_are_counted element_losses"),
         named(optimizer::BODIES, "adam adam_of_rows sgd"),
         named(sample::BODIES, "short_rows rows_beyond_a_warps_registers many_relations layers"),

@@ -5,6 +5,7 @@
 mod attention;
 mod batch_norm;
 mod elementwise;
+mod exchange;
 #[cfg(feature = "emulate")]
 mod failures;
 mod gather_aggregate;

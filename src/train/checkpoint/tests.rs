@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::super::{CheckpointLock, EpochReport, Observer, StopAt};
 use super::*;
 use crate::comm::threads;
+use crate::coop::RowTransport;
 use crate::data::{Features, Split};
 use crate::device::Cpu;
 use crate::graph::Graph;
@@ -72,6 +73,7 @@ fn processing_elements_are_known_too() {
         mode: Mode::Independent,
         partition: PartitionMethod::Hash,
         first_layer: FirstLayer::P3,
+        row_transport: RowTransport::Auto,
     };
     threads::run(2, |communicator| {
         let rank = communicator.rank();
@@ -172,6 +174,7 @@ fn a_flag_stops_the_run_where_it_may() {
         mode: Mode::Independent,
         partition: PartitionMethod::Hash,
         first_layer: FirstLayer::Whole,
+        row_transport: RowTransport::Auto,
     };
     for at in [StopAt::Batch, StopAt::Epoch] {
         let stopped = threads::run(2, |communicator| {

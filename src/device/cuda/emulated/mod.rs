@@ -7,6 +7,7 @@
 //! copy from it has run, or that is not whole pages, is an error, which every later call returns.
 
 mod host_memory;
+pub(super) mod nccl;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -20,6 +21,7 @@ use self::host_memory::Pending;
 use self::timeline::{Clock, Lost, Mark, Stream, Work};
 use super::lost::Failure;
 use super::memory::{Address, Free, Pools};
+use super::watches::Watches;
 use crate::error::{Error, Result};
 
 /// How many emulated GPUs there are.
@@ -181,6 +183,25 @@ impl Driver {
 
     pub(super) fn describe(&self) -> String {
         format!("cuda:{} (emulated)", self.device.ordinal)
+    }
+
+    /// How many GPUs there are.
+    pub(super) fn count(&self) -> Result<usize> {
+        Ok(N_DEVICES)
+    }
+
+    pub(super) fn ordinal(&self) -> usize {
+        self.device.ordinal
+    }
+
+    /// What is asked while somebody waits for the device.
+    pub(super) fn watches(&self) -> &Watches {
+        self.stream.clock().watches()
+    }
+
+    /// Whether kernels of this device can read the memory of another one.
+    pub(super) fn reaches(&self, ordinal: usize) -> Result<bool> {
+        Ok(ordinal < N_DEVICES)
     }
 
     /// The stream as launchers take it.

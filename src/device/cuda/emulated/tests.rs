@@ -6,6 +6,10 @@
 use super::super::tests::choose_schedule;
 use super::super::tests::faults::launch_fault;
 use super::Driver;
+use super::nccl::Nccl;
+use crate::device::cuda::CudaBuffer;
+use crate::device::cuda::link::Part;
+use crate::device::cuda::memory::Address;
 use crate::device::{Cuda, Storage};
 use crate::error::Error;
 
@@ -249,4 +253,152 @@ fn streams_of_several_devices_wait_for_each_other() {
 fn there_are_as_many_devices_as_the_emulator_has() {
     let error = Cuda::<f32>::new(super::N_DEVICES).unwrap_err();
     assert!(error.to_string().contains("the emulator has 4"), "{error}");
+}
+
+/// Each rank's device and communicator, on threads of their own.
+fn ranks<T: Send>(size: usize, seed: u64, body: impl Fn(usize, &Cuda<f32>, &Nccl) -> T + Sync) -> Vec<T> {
+    let id = Nccl::new_id().unwrap();
+    std::thread::scope(|scope| {
+        let spawn = |rank| {
+            let (id, body) = (&id, &body);
+            scope.spawn(move || {
+                choose_schedule(seed);
+                let device = Cuda::new(rank).unwrap();
+                let nccl = Nccl::connect(device.driver(), id, rank, size).unwrap();
+                body(rank, &device, &nccl)
+            })
+        };
+        let threads: Vec<_> = (0..size).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn part(peer: usize, buffer: &CudaBuffer<i32>) -> Part {
+    Part { peer, address: Address(buffer.pointer().cast()), bytes: LEN * size_of::<i32>() }
+}
+
+/// Each rank sends to the next, after a kernel that makes what it sends.
+#[test]
+fn groups_run_in_stream_order_and_meet() {
+    for seed in SCHEDULES {
+        let received = ranks(4, seed, |rank, device, nccl| {
+            let mut sent = device.upload(&vec![-1; LEN]).unwrap();
+            let received = device.upload(&vec![-2; LEN]).unwrap();
+            device.fill(rank as i32, sent.view_mut()).unwrap();
+            let (to, from) = (part((rank + 1) % 4, &sent), part((rank + 3) % 4, &received));
+            // SAFETY: both buffers live until the stream has been waited for.
+            unsafe { nccl.group(device.driver(), vec![to], vec![from]).unwrap() };
+            device.fill(-3, sent.view_mut()).unwrap();
+            device.download(received.view()).unwrap()
+        });
+        for (rank, received) in received.iter().enumerate() {
+            assert_eq!(*received, vec![(rank as i32 + 3) % 4; LEN]);
+        }
+    }
+}
+
+/// What the parent test reads of a child's end; the child runs with little patience.
+fn hangs(name: &str, said: &str) {
+    let program = std::env::current_exe().unwrap();
+    let test = format!("device::cuda::driver::tests::{name}");
+    let output = std::process::Command::new(program)
+        .args(["--exact", &test, "--ignored", "--nocapture"])
+        .env("COHOP_EMULATE_PATIENCE", "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(text.contains(said), "{text}");
+}
+
+/// Prints the errors that ranks have, of which there is one at least.
+fn print_errors(outcomes: Vec<Result<(), Error>>) {
+    let errors: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(!errors.is_empty());
+    errors.iter().for_each(|error| println!("{error}"));
+}
+
+#[test]
+fn a_group_that_nobody_matches_hangs_and_is_reported() {
+    hangs(
+        "child_with_an_unmatched_group",
+        "a group of rank 0 has sends or receives that ranks [1] do not match",
+    );
+}
+
+#[test]
+#[ignore = "what a test that expects a hang runs in a process of its own"]
+fn child_with_an_unmatched_group() {
+    print_errors(ranks(2, 0, |rank, device, nccl| {
+        let buffer = device.upload(&ones()).unwrap();
+        let (send, receive) = if rank == 0 { (vec![part(1, &buffer)], vec![]) } else { (vec![], vec![]) };
+        // SAFETY: the buffer lives until the stream has been waited for.
+        unsafe { nccl.group(device.driver(), send, receive)? };
+        device.synchronize()
+    }));
+}
+
+#[test]
+fn groups_of_two_streams_that_ranks_begin_in_other_orders_hang_and_are_reported() {
+    hangs("child_with_two_orders", "waits for its device, which is at one of rank");
+}
+
+#[test]
+#[ignore = "what a test that expects a hang runs in a process of its own"]
+fn child_with_two_orders() {
+    let second = Nccl::new_id().unwrap();
+    print_errors(ranks(2, 0, |rank, device, first| {
+        let second = Nccl::connect(device.driver(), &second, rank, 2).unwrap();
+        let beside = device.beside().unwrap();
+        let [a, b, c, d] = [(); 4].map(|()| device.upload(&ones()).unwrap());
+        let of = |nccl: &Nccl, device: &Cuda<f32>, sent, received| {
+            let (send, receive) = (vec![part(1 - rank, sent)], vec![part(1 - rank, received)]);
+            // SAFETY: the buffers live until both streams have been waited for.
+            unsafe { nccl.group(device.driver(), send, receive) }
+        };
+        if rank == 0 {
+            of(first, device, &a, &b)?;
+            of(&second, &beside, &c, &d)?;
+        } else {
+            of(&second, &beside, &c, &d)?;
+            of(first, device, &a, &b)?;
+        }
+        device.synchronize().and(beside.synchronize())
+    }));
+}
+
+#[test]
+fn groups_of_other_sizes_are_errors() {
+    let outcomes = ranks(2, 0, |rank, device, nccl| {
+        let buffer = device.upload(&ones()).unwrap();
+        let mut part = part(1 - rank, &buffer);
+        part.bytes -= 4 * rank;
+        let (send, receive) = if rank == 0 { (vec![part], vec![]) } else { (vec![], vec![part]) };
+        // SAFETY: the buffer lives until the stream has been waited for.
+        unsafe { nccl.group(device.driver(), send, receive).unwrap() };
+        device.synchronize()
+    });
+    for outcome in outcomes {
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("rank 0 sends 4000 bytes to rank 1, which receives 3996"), "{error}");
+    }
+}
+
+/// Who waits for what will not come any more is told.
+#[test]
+fn an_abort_ends_what_waits() {
+    for seed in 0..4 {
+        let outcomes = ranks(2, seed, |rank, device, nccl| {
+            let buffer = device.upload(&ones()).unwrap();
+            if rank == 0 {
+                // SAFETY: the buffer lives until the stream has been waited for.
+                unsafe { nccl.group(device.driver(), vec![part(1, &buffer)], vec![]).unwrap() };
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            nccl.abort();
+            device.synchronize().unwrap();
+            nccl.check().unwrap_err().to_string()
+        });
+        assert!(outcomes.iter().all(|error| error.contains("aborted")), "{outcomes:?}");
+    }
 }

@@ -10,17 +10,20 @@
 //!
 //! After an error, a device's later works do not run, and all calls return the error, as CUDA does it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::device::cuda::watches::Watches;
 use crate::error::{Error, Result};
 
 /// What the streams of a device share that one `Cuda` has opened.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     lost: OnceLock<Lost>,
+    /// Asked while somebody waits: whether what is waited for can still come.
+    watches: Watches,
 }
 
 /// The error after which nothing runs any more.
@@ -38,6 +41,14 @@ impl Clock {
     /// Keeps the first error.
     pub(super) fn lose(&self, lost: Lost) {
         let _ = self.lost.set(lost);
+    }
+
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    fn look(&self) -> Result<()> {
+        self.watches.look()
     }
 
     /// Errors: an earlier work has failed.
@@ -71,6 +82,21 @@ pub(super) enum Work {
     Pass(Arc<Mark>),
     /// Nothing, once the mark is passed.
     WaitFor(Arc<Mark>),
+    /// Nothing, once it is done with those that it meets.
+    Meet(Arc<dyn Meeting>),
+}
+
+/// A work that ends when works of other streams do their part.
+pub(super) trait Meeting: Send + Sync {
+    /// Does what can be done now that its stream has come to it. Returns whether that is all of it. `is_lost`: its
+    /// device does nothing any more.
+    fn go_on(&self, is_lost: bool) -> bool;
+
+    /// The streams that have to come to their part.
+    fn waits_for(&self) -> Vec<u64>;
+
+    /// What it waits for, in words.
+    fn describe(&self) -> String;
 }
 
 /// A stream's place in the timeline. When it is dropped, its works are run first.
@@ -122,8 +148,15 @@ fn seed() -> u64 {
 
 /// A thread that waits looks again after so long, even if nothing has changed.
 const GLANCE: Duration = Duration::from_millis(20);
-/// What a stream waits for should have come by then.
-const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a stream waits for should have come by then: 60 s, or as many as COHOP_EMULATE_PATIENCE says.
+pub(super) fn patience() -> Duration {
+    static PATIENCE: OnceLock<Duration> = OnceLock::new();
+    *PATIENCE.get_or_init(|| {
+        let given = std::env::var("COHOP_EMULATE_PATIENCE").ok().and_then(|seconds| seconds.parse().ok());
+        Duration::from_secs(given.unwrap_or(60))
+    })
+}
 
 impl Stream {
     pub(super) fn new(clock: Arc<Clock>) -> Self {
@@ -146,6 +179,11 @@ impl Stream {
 
     pub(super) fn clock(&self) -> &Arc<Clock> {
         &self.clock
+    }
+
+    /// What other streams know it by.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Adds a work to the end of the stream, and lets time pass as the seed says.
@@ -187,21 +225,20 @@ impl Stream {
             if let Some(next) = by_chance.or_else(|| state.needed_by(self.number)) {
                 state = timeline().run(state, next);
                 last = Instant::now();
-            } else if last.elapsed() < PATIENCE {
+            } else if last.elapsed() < patience() {
                 state = timeline().glance(state);
+                if let Err(error) = self.clock.look() {
+                    drop(state);
+                    return Err(error);
+                }
             } else {
-                self.clock.lose(hang());
+                self.clock.lose(state.hang(self.number));
                 break;
             }
         }
         drop(state);
         self.clock.check("wait for the device")
     }
-}
-
-fn hang() -> Lost {
-    let message = format!("a stream has waited {} s for what does not come", PATIENCE.as_secs());
-    Lost { code: HANG, name: "hang".into(), message }
 }
 
 /// The emulator's own code for it.
@@ -220,6 +257,7 @@ impl Queue {
             _ if self.is_running => false,
             None => false,
             Some(Work::WaitFor(mark)) => mark.is_passed(),
+            Some(Work::Meet(meeting)) => meeting.go_on(self.clock.lost.get().is_some()),
             Some(_) => true,
         }
     }
@@ -249,16 +287,43 @@ impl State {
 
     /// A stream that can go on and that `stream` waits for, or `stream` itself.
     fn needed_by(&self, stream: u64) -> Option<u64> {
-        let mut at = stream;
-        // No longer than there are streams: they cannot wait for each other in a ring.
-        for _ in 0..=self.queues.len() {
-            let queue = self.queues.get(&at)?;
-            match queue.works.front() {
-                Some(Work::WaitFor(mark)) if !mark.is_passed() && !queue.is_running => at = mark.stream,
-                _ => return queue.is_ready().then_some(at),
+        self.needed(stream, &mut HashSet::new())
+    }
+
+    fn needed(&self, stream: u64, seen: &mut HashSet<u64>) -> Option<u64> {
+        let queue = self.queues.get(&stream)?;
+        if queue.is_running || !seen.insert(stream) {
+            return None;
+        }
+        if queue.is_ready() {
+            return Some(stream);
+        }
+        match queue.works.front()? {
+            Work::WaitFor(mark) => self.needed(mark.stream, seen),
+            Work::Meet(meeting) => {
+                let others = meeting.waits_for();
+                let found = others.into_iter().find_map(|other| self.needed(other, seen));
+                // Those may have done what it needs.
+                found.or_else(|| queue.is_ready().then_some(stream))
+            }
+            _ => None,
+        }
+    }
+
+    /// The error of a stream that has waited too long.
+    fn hang(&self, stream: u64) -> Lost {
+        let mut message = format!("a stream has waited {} s for what does not come", patience().as_secs());
+        let (mut at, mut seen) = (stream, HashSet::new());
+        while let Some(work) = self.queues.get(&at).and_then(|queue| queue.works.front())
+            && seen.insert(at)
+        {
+            match work {
+                Work::WaitFor(mark) => at = mark.stream,
+                Work::Meet(meeting) => message = format!("{message}: {}", meeting.describe()),
+                _ => {}
             }
         }
-        None
+        Lost { code: HANG, name: "hang".into(), message }
     }
 }
 
@@ -285,7 +350,7 @@ impl Timeline {
             }
             Work::CleanUp(work) => work(),
             Work::Pass(mark) => mark.is_passed.store(true, Ordering::Release),
-            Work::WaitFor(_) => {}
+            Work::WaitFor(_) | Work::Meet(_) => {}
         }
         let mut state = self.state();
         let queue = state.queue(stream);
