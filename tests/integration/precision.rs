@@ -33,10 +33,14 @@ fn dataset() -> Arc<Dataset> {
 
 /// The gradient of the whole training loss in all parameters: what a step of plain gradient descent with rate 1 takes
 /// away. Dropout of the input makes all layers aggregate what depends on something, and so on the tape.
-fn gradient<D: Device<Scalar = f32>>(device: &D, kind: ModelKind, precision: Precision) -> Vec<f64> {
+fn gradient<D: Device<Scalar = f32>>(
+    device: &D,
+    kind: ModelKind,
+    precision: Precision,
+    seed: u64,
+) -> Vec<f64> {
     let optimizer = OptimizerConfig::Sgd { lr: 1.0, momentum: 0.0, weight_decay: 0.0 };
-    let mut config =
-        TrainConfig { batch_size: None, optimizer, precision, seed: 3, ..TrainConfig::default() };
+    let mut config = TrainConfig { batch_size: None, optimizer, precision, seed, ..TrainConfig::default() };
     config.sampler.method = Method::Full;
     config.sampler.fanouts = Fanouts(vec![usize::MAX; 3]);
     let model = &mut config.model;
@@ -55,21 +59,32 @@ fn norm(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// The norm of the difference of the gradient to that of f32, divided by the norm of the latter.
+/// The norm of the difference of the gradient to that of f32, divided by the norm of the latter: the median of five
+/// seeds. Where rounding switches a `relu`, the gradient is another one, and no rounding bounds by how much.
 fn deviation<D: Device<Scalar = f32>>(device: &D, kind: ModelKind, precision: Precision) -> f64 {
-    let (exact, found) = (gradient(device, kind, Precision::F32), gradient(device, kind, precision));
-    assert!(found.iter().all(|value| value.is_finite()), "{kind:?} {precision}");
-    norm(exact.iter().zip(&found).map(|(exact, found)| exact - found)) / norm(exact.iter().copied())
+    let deviation = |seed| {
+        let exact = gradient(device, kind, Precision::F32, seed);
+        let found = gradient(device, kind, precision, seed);
+        assert!(found.iter().all(|value| value.is_finite()), "{kind:?} {precision}");
+        norm(exact.iter().zip(&found).map(|(exact, found)| exact - found)) / norm(exact.iter().copied())
+    };
+    let mut deviations: Vec<f64> = (0..5).map(deviation).collect();
+    deviations.sort_by(f64::total_cmp);
+    eprintln!("{}, {kind:?} {precision}: {deviations:.5?}", device.describe());
+    deviations[2]
 }
 
 /// Half of a unit in the last place is 2^-9 in bf16, and 2^-12 in f16 and TF32. Three layers forwards and three
-/// backwards make a few of these, and where a `relu` switches because of them, some more.
-fn bound(precision: Precision) -> f64 {
-    match precision {
-        Precision::F32 => 0.0,
-        Precision::Bf16 => 2f64.powi(-4),
-        Precision::Tf32 | Precision::F16 => 2f64.powi(-6),
-    }
+/// backwards make a few of these; more where products are rounded too.
+fn bound(precision: Precision, products: bool) -> f64 {
+    let power = match (precision, products) {
+        (Precision::F32, _) => return 0.0,
+        (Precision::Bf16, false) => -7,
+        (Precision::Bf16, true) => -5,
+        (Precision::Tf32 | Precision::F16, false) => -10,
+        (Precision::Tf32 | Precision::F16, true) => -8,
+    };
+    2f64.powi(power)
 }
 
 #[test]
@@ -80,8 +95,7 @@ fn gradients_are_those_of_f32_up_to_rounding() {
         assert_eq!(deviation(&cpu, kind, Precision::Tf32), 0.0, "{kind:?}");
         for precision in [Precision::Bf16, Precision::F16] {
             let deviation = deviation(&cpu, kind, precision);
-            eprintln!("cpu {kind:?} {precision}: {:.2} in powers of two", deviation.log2());
-            assert!(deviation < bound(precision), "{kind:?} {precision}: {deviation}");
+            assert!(deviation < bound(precision, false), "{kind:?} {precision}: {deviation}");
             assert_eq!(deviation > 0.0, !kind.attends() && !kind.relates(), "{kind:?} {precision}");
         }
     }
@@ -98,8 +112,7 @@ fn gradients_on_cuda_are_those_of_f32_up_to_rounding() {
     for kind in KINDS {
         for precision in [Precision::Tf32, Precision::Bf16, Precision::F16] {
             let deviation = deviation(&cuda, kind, precision);
-            eprintln!("cuda {kind:?} {precision}: {:.2} in powers of two", deviation.log2());
-            assert!(deviation < bound(precision), "{kind:?} {precision}: {deviation}");
+            assert!(deviation < bound(precision, true), "{kind:?} {precision}: {deviation}");
             assert!(deviation > 0.0, "{kind:?} {precision}");
         }
     }
