@@ -2,11 +2,11 @@
 //
 // Mean and squared deviations come from one pass (Chan, Golub & LeVeque 1979). A thread has N columns of a part of the
 // rows and knows of each: `shift`, the column's first element there, `offset`, the mean of x - shift so far, and
-// `squares`, the sum of squared deviations from shift + offset. It takes GROUP rows at once: with d = x - shift - offset
-// and k of n rows new, offset += sum(d) / n and squares += sum(d^2) - sum(d)^2 / n. All these numbers have the size of
-// deviations, however large the mean is, and little cancels: of the first GROUP rows one has d = 0, so that
-// sum(d)^2 / n is at most 1 - 1 / GROUP of sum(d^2); of later ones, at most a half. Parts are merged in f64, their means
-// as differences from the first part's shift.
+// `squares`, the sum of squared deviations from shift + offset. It takes GROUP rows at once: of n rows with the new
+// ones, and with d = x - shift - offset of these, offset += sum(d) / n and squares += sum(d^2) - sum(d)^2 / n. All
+// these numbers have the size of deviations, however large the mean is, and little cancels: of the first GROUP rows one
+// has d = 0, so that sum(d)^2 / n is at most 1 - 1 / GROUP of sum(d^2); of later ones, at most a half. Parts are merged
+// in f64, their means as differences from the first part's shift.
 #include "columns.cuh"
 
 namespace cohop {

@@ -344,15 +344,24 @@ typedef struct cohop_adam {
   double correction2;
 } cohop_adam;
 
-// step: on the host.
-int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n, const cohop_adam* step, const void* grad, void* first_moment,
-                        void* second_moment, void* parameter, void* stream);
-// n rows of the gradient, for those of the parameter, [rows, dim], that `index` says.
+// A parameter of n scalars, its gradient and its state: Adam's two moments, or SGD's velocity, which has no second.
+typedef struct cohop_parameter {
+  uint64_t n;
+  const void* grad;
+  void* first_moment;
+  void* second_moment;
+  void* value;
+} cohop_parameter;
+
+// parameters, steps: [n_parameters], on the host. A launch takes up to 32 parameters.
+int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n_parameters, const cohop_parameter* parameters,
+                        const cohop_adam* steps, void* stream);
+// step: on the host. n rows of the gradient, for those of the parameter, [rows, dim], that `index` says.
 int32_t cohop_adam_rows(cohop_dtype scalar, uint64_t n, uint64_t rows, uint64_t dim, const cohop_adam* step,
                         const uint32_t* index, const void* grad, void* first_moment, void* second_moment,
                         void* parameter, cohop_status* status, void* stream);
-int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentum, double weight_decay,
-                       const void* grad, void* velocity, void* parameter, void* stream);
+int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n_parameters, const cohop_parameter* parameters, double lr,
+                       double momentum, double weight_decay, void* stream);
 
 // ---- sample (Sample) --------------------------------------------------------------------------------------------
 // A layer is sampled in three steps. Rows: destinations are looked up and checked. Picking: how many edges each row
@@ -385,6 +394,7 @@ enum {
   COHOP_FOUND_KEPT = 3,          // edges of the block
   COHOP_FOUND_SCRATCH = 4,       // elements of a method's own scratch memory
   COHOP_FOUND_EXPECTED = 5,      // LABOR: the expected number of sources, times 2^32
+  COHOP_FOUND_NEW = 6,           // sources of the block that are no destinations
   COHOP_FOUND_ENTRIES = 8
 };
 
@@ -534,7 +544,8 @@ int32_t cohop_sample_draw(cohop_draw draw, cohop_variates variates, uint64_t str
 
 // ---- relabel (Sample) -------------------------------------------------------------------------------------------
 // Sources of the edges, and where each source comes first: dst[i] at i, edge e at n_dst + e.
-// source: [n_edge], an output unless edge_id is null (walks); first: [n_edge]; rank: [n_edge + 1]; table: [n_slots],
+// edge_id: [n_edge], UINT64_MAX for an edge that there is not, after all others; null: walks. source: [n_edge], an
+// output unless edge_id is null; first: [n_edge]; rank: [n_edge + 1]; table: [n_slots],
 // at least two for each id that can come; edge_type, edge_weight: [n_edge] or null, the latter of scalars. *n_new = the
 // number of new sources.
 uint64_t cohop_relabel_bytes(uint64_t n_edge);

@@ -173,10 +173,11 @@ __global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_rows_kernel(Op op, Row
   }
 }
 
-/// The chunks first..end of a hub, merged in order; at least one. `saved(slot, column)` is what `save` stored there, and
-/// `merge(state, later)` adds a later chunk's state.
+/// The chunks first..end of a hub, merged in order; at least one. `saved(slot, column)` is what `save` stored there,
+/// and `merge(state, later)` adds a later chunk's state.
 template <class Op>
-__device__ __forceinline__ typename Op::State merge_chunks(const Op& op, uint64_t first, uint64_t end, uint64_t column) {
+__device__ __forceinline__ typename Op::State merge_chunks(const Op& op, uint64_t first, uint64_t end,
+                                                           uint64_t column) {
   typename Op::State state = op.start();
   // Unrolled further, it spills registers.
 #pragma unroll 1
@@ -194,8 +195,8 @@ __device__ __forceinline__ typename Op::State merge_chunks(const Op& op, uint64_
   return state;
 }
 
-/// A group merges the chunks of a hub, if its slot is the hub's first. Where they are many, all groups of the block take
-/// an equal share of them each, and one merges what these found, in order.
+/// A group merges the chunks of a hub, if its slot is the hub's first. Where they are many, all groups of the block
+/// take an equal share of them each, and one merges what these found, in order.
 template <class Op>
 __global__ void __launch_bounds__(BLOCK, ROWS_BLOCKS) csr_hubs_kernel(Op op, Rows rows, Tiling tiling, Hubs hubs) {
   COHOP_SHARED(typename Op::State, share, [BLOCK]);

@@ -9,6 +9,7 @@ template <class S>
 struct Adam {
   S decay, shrink, epsilon, beta1, rest1, beta2, rest2, rate, correction2;
 
+  Adam() = default;
   explicit Adam(const cohop_adam& step)
       : decay(S(step.decay)), shrink(S(step.shrink)), epsilon(S(step.epsilon)), beta1(S(step.beta1)),
         rest1(S(step.rest1)), beta2(S(step.beta2)), rest2(S(step.rest2)), rate(S(step.rate)),
@@ -32,14 +33,6 @@ struct Adam {
     store<N>(parameter, p);
   }
 };
-
-template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) adam_kernel(uint64_t n, Adam<S> adam, const S* __restrict__ grad,
-                                                     S* __restrict__ m, S* __restrict__ v, S* __restrict__ parameter) {
-  for (uint64_t i = grid_thread() * N; i < n; i += grid_threads() * N) {
-    adam.template update<N>(grad + i, m + i, v + i, parameter + i);
-  }
-}
 
 /// Steps the row of the parameter that a row of the gradient is for.
 template <class S>
@@ -71,23 +64,91 @@ struct AdamRows {
   }
 };
 
-template <int N, class S>
-__global__ void __launch_bounds__(BLOCK) sgd_kernel(uint64_t n, S lr, S momentum, S decay, bool is_plain,
-                                                    const S* __restrict__ grad, S* __restrict__ velocity,
-                                                    S* __restrict__ parameter) {
-  for (uint64_t i = grid_thread() * N; i < n; i += grid_threads() * N) {
-    const Pack<S, N> gradient = load<N>(grad + i);
-    Pack<S, N> step = {}, p = load<N>(parameter + i);
-    if (!is_plain) step = load<N>(velocity + i);
+template <class S>
+struct Sgd {
+  S lr, momentum, decay;
+  bool is_plain;
+
+  template <int N>
+  __device__ __forceinline__ void update(const S* grad, S* velocity, S*, S* parameter) const {
+    const Pack<S, N> gradient = load<N>(grad);
+    Pack<S, N> step = {}, p = load<N>(parameter);
+    if (!is_plain) step = load<N>(velocity);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       const S g = gradient.value[k] + decay * p.value[k];
       step.value[k] = is_plain ? g : momentum * step.value[k] + g;
       p.value[k] -= lr * step.value[k];
     }
-    if (!is_plain) store<N>(velocity + i, step);
-    store<N>(parameter + i, p);
+    if (!is_plain) store<N>(velocity, step);
+    store<N>(parameter, p);
   }
+};
+
+/// The most parameters of a launch: as many as its arguments, of 4 KB, have room for. A power of two.
+constexpr uint32_t MOST_PARAMETERS = 32;
+
+/// A parameter, and how it is stepped.
+template <class S, class Step>
+struct Stepped {
+  Step step;
+  uint64_t n;
+  const S* grad;
+  S *first_moment, *second_moment, *value;
+  bool is_packed;  // all can be accessed 16 bytes at a time
+};
+
+/// The parameters of a launch. A thread takes a pack of one of them.
+template <class S, class Step>
+struct Launch {
+  Stepped<S, Step> parameters[MOST_PARAMETERS];
+  uint32_t first_block[MOST_PARAMETERS];  // ascending; those of parameters that there are not are beyond all blocks
+};
+
+template <class S, class Step>
+__global__ void __launch_bounds__(BLOCK) step_kernel(const Launch<S, Step> launch) {
+  // The last parameter that begins with this block or before: those without elements have no blocks.
+  uint32_t own = 0;
+#pragma unroll
+  for (uint32_t half = MOST_PARAMETERS / 2; half > 0; half /= 2) {
+    if (launch.first_block[own + half] <= blockIdx.x) own += half;
+  }
+  const Stepped<S, Step>& of = launch.parameters[own];
+  const uint64_t i = (static_cast<uint64_t>(blockIdx.x - launch.first_block[own]) * BLOCK + threadIdx.x) * PACK<S>;
+  const uint64_t end = i + PACK<S> < of.n ? i + PACK<S> : of.n;
+  if (of.is_packed && i + PACK<S> <= of.n) {
+    of.step.template update<PACK<S>>(of.grad + i, of.first_moment + i, of.second_moment + i, of.value + i);
+    return;
+  }
+  for (uint64_t k = i; k < end; k++) {
+    of.step.template update<1>(of.grad + k, of.first_moment + k, of.second_moment + k, of.value + k);
+  }
+}
+
+/// Steps all parameters; step(p) is how number p is stepped.
+template <class S, class StepOf>
+int32_t step_all(uint64_t n_parameters, const cohop_parameter* parameters, StepOf step_of, void* stream) {
+  using Step = decltype(step_of(0));
+  static_assert(sizeof(Launch<S, Step>) <= 4096, "a launch's arguments");
+  for (uint64_t first = 0; first < n_parameters; first += MOST_PARAMETERS) {
+    Launch<S, Step> launch = {};
+    uint64_t n_blocks = 0;
+    for (uint64_t k = 0; k < MOST_PARAMETERS; k++) {
+      const uint64_t p = first + k;
+      launch.first_block[k] = p < n_parameters ? grid_of(n_blocks) : 0xffffffffu;
+      if (p >= n_parameters) continue;
+      const cohop_parameter& of = parameters[p];
+      launch.parameters[k] = {step_of(p), of.n, static_cast<const S*>(of.grad), static_cast<S*>(of.first_moment),
+                              static_cast<S*>(of.second_moment), static_cast<S*>(of.value),
+                              packs<S>(0, of.grad, of.first_moment, of.second_moment, of.value)};
+      n_blocks += (of.n + BLOCK * PACK<S> - 1) / (BLOCK * PACK<S>);
+    }
+    if (n_blocks == 0) continue;
+    COHOP_LAUNCH((step_kernel<S, Step>), grid_of(n_blocks), BLOCK, 0, stream, launch);
+    const int32_t code = cohop_last_error();
+    if (code != 0) return code;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -97,22 +158,12 @@ using namespace cohop;
 
 extern "C" {
 
-int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n, const cohop_adam* step, const void* grad, void* first_moment,
-                        void* second_moment, void* parameter, void* stream) {
-  COHOP_LAUNCHER(
-    if (n == 0) return 0;
-    return with_scalar(scalar, [&](auto zero) {
-      using S = decltype(zero);
-      const Adam<S> adam(*step);
-      const S* g = static_cast<const S*>(grad);
-      S *m = static_cast<S*>(first_moment), *v = static_cast<S*>(second_moment), *p = static_cast<S*>(parameter);
-      if (packs<S>(n, grad, m, v, p)) {
-        COHOP_LAUNCH((adam_kernel<PACK<S>, S>), grid_for(n / PACK<S>), BLOCK, 0, stream, n, adam, g, m, v, p);
-      } else {
-        COHOP_LAUNCH((adam_kernel<1, S>), grid_for(n), BLOCK, 0, stream, n, adam, g, m, v, p);
-      }
-      return cohop_last_error();
-    });)
+int32_t cohop_adam_step(cohop_dtype scalar, uint64_t n_parameters, const cohop_parameter* parameters,
+                        const cohop_adam* steps, void* stream) {
+  COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
+    using S = decltype(zero);
+    return step_all<S>(n_parameters, parameters, [&](uint64_t p) { return Adam<S>(steps[p]); }, stream);
+  });)
 }
 
 int32_t cohop_adam_rows(cohop_dtype scalar, uint64_t n, uint64_t rows, uint64_t dim, const cohop_adam* step,
@@ -127,24 +178,13 @@ int32_t cohop_adam_rows(cohop_dtype scalar, uint64_t n, uint64_t rows, uint64_t 
   });)
 }
 
-int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n, double lr, double momentum, double weight_decay,
-                       const void* grad, void* velocity, void* parameter, void* stream) {
-  COHOP_LAUNCHER(
-    if (n == 0) return 0;
-    return with_scalar(scalar, [&](auto zero) {
-      using S = decltype(zero);
-      const bool is_plain = momentum == 0;
-      const S* g = static_cast<const S*>(grad);
-      S *v = static_cast<S*>(velocity), *p = static_cast<S*>(parameter);
-      if (packs<S>(n, grad, velocity, parameter)) {
-        COHOP_LAUNCH((sgd_kernel<PACK<S>, S>), grid_for(n / PACK<S>), BLOCK, 0, stream, n, S(lr), S(momentum),
-                     S(weight_decay), is_plain, g, v, p);
-      } else {
-        COHOP_LAUNCH((sgd_kernel<1, S>), grid_for(n), BLOCK, 0, stream, n, S(lr), S(momentum), S(weight_decay),
-                     is_plain, g, v, p);
-      }
-      return cohop_last_error();
-    });)
+int32_t cohop_sgd_step(cohop_dtype scalar, uint64_t n_parameters, const cohop_parameter* parameters, double lr,
+                       double momentum, double weight_decay, void* stream) {
+  COHOP_LAUNCHER(return with_scalar(scalar, [&](auto zero) {
+    using S = decltype(zero);
+    const Sgd<S> step = {S(lr), S(momentum), S(weight_decay), momentum == 0};
+    return step_all<S>(n_parameters, parameters, [&](uint64_t) { return step; }, stream);
+  });)
 }
 
 }  // extern "C"

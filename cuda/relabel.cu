@@ -18,7 +18,8 @@ __global__ void __launch_bounds__(BLOCK) insert_destinations_kernel(uint64_t n_d
   for (uint64_t i = grid_thread(); i < n_dst; i += grid_threads()) table.insert(dst[i], static_cast<uint32_t>(i));
 }
 
-/// One thread per edge. A source that is not a vertex becomes NONE.
+/// One thread per edge. A source that is not a vertex becomes NONE; so does that of an edge that there is not, whose id
+/// is EMPTY.
 template <class S>
 __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph, uint64_t n_dst, uint64_t n_edge,
                                                                const uint64_t* __restrict__ edge_id,
@@ -28,6 +29,10 @@ __global__ void __launch_bounds__(BLOCK) insert_sources_kernel(cohop_graph graph
                                                                cohop_status* status) {
   for (uint64_t e = grid_thread(); e < n_edge; e += grid_threads()) {
     const uint64_t edge = edge_id ? edge_id[e] : 0;
+    if (edge == EMPTY) {
+      source[e] = NONE;
+      continue;
+    }
     uint32_t id = edge_id ? graph.indices[edge] : source[e];
     if (id >= graph.n_vertices) {
       report(status, COHOP_ARRAY_INDEX, edge, id, graph.n_vertices);

@@ -1,8 +1,8 @@
 // A value per entry of a CSR pattern, from the rows of x and y at its two ends.
 //
 // A warp takes 32 consecutive entries, whatever rows they belong to, so that long rows cause no imbalance. Its lanes
-// search for the row of the first together, and go on from there. Bound by memory: one row of x per entry; rows of y stay in the first-level cache from
-// one entry to the next. The same result on every run.
+// search for the row of the first together, and go on from there. Bound by memory: one row of x per entry; rows of y
+// stay in the first-level cache from one entry to the next. The same result on every run.
 #include "csr_rows.cuh"
 
 namespace cohop {

@@ -12,6 +12,8 @@
 //! # Ok::<(), cohop::Error>(())
 //! ```
 
+mod relations;
+
 use std::sync::OnceLock;
 
 use crate::device::{
@@ -38,6 +40,9 @@ pub struct Block<D: Device> {
     inverse_sum: OnceLock<D::Buffer<D::Scalar>>,
     mean_with_self: OnceLock<Factors<D>>,
     relations: OnceLock<RelationEdges<D>>,
+    /// Of relations' destinations and sources; see [`relation_ends`](Block::relation_ends).
+    relation_ends: [OnceLock<RelationEdges<D>>; 2],
+    relation_messages: OnceLock<Pattern<D>>,
     edges: OnceLock<Pattern<D>>,
 }
 
@@ -117,6 +122,8 @@ impl<D: Device> Block<D> {
             inverse_sum: OnceLock::new(),
             mean_with_self: OnceLock::new(),
             relations: OnceLock::new(),
+            relation_ends: Default::default(),
+            relation_messages: OnceLock::new(),
             edges: OnceLock::new(),
         })
     }
@@ -150,6 +157,8 @@ impl<D: Device> Block<D> {
         check_length("edge_type", D::len(&edge_type), self.n_edge())?;
         self.edge_type = Some(edge_type);
         self.relations = OnceLock::new();
+        self.relation_ends = Default::default();
+        self.relation_messages = OnceLock::new();
         Ok(self)
     }
 
@@ -235,21 +244,6 @@ impl<D: Device> Block<D> {
     /// `[n_edge]`: relations, if the graph has edge types.
     pub fn edge_type(&self) -> Option<D::View<'_, u16>> {
         self.edge_type.as_ref().map(|b| D::view(b))
-    }
-
-    /// The edges grouped by relation and destination, and by relation and source. Made by the first call.
-    ///
-    /// Errors: the block has no edge types, one of them is not below `n_relations`, or `n_relations` is not that of the
-    /// first call.
-    pub fn relations(&self, device: &D, n_relations: usize) -> Result<&RelationEdges<D>> {
-        let edges = get_or_try_init(&self.relations, || {
-            let edge_type = self.edge_type().ok_or_else(|| {
-                Error::invalid("block", "without edge types", "one sampled from a graph with relations")
-            })?;
-            device.group_relations(self.csr(), edge_type, n_relations, self.edge_factors(device)?)
-        })?;
-        check_length("relations", n_relations, edges.by_source.n_relations())?;
-        Ok(edges)
     }
 
     /// `[n_edge]`: estimator weights that sum to 1 in each row; `None`: all edges of a row count alike in an estimate.

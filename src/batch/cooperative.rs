@@ -108,7 +108,7 @@ impl<D: Device> Cooperative<D> {
 
 impl<D: Device> BatchSource<D> for Cooperative<D> {
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
-        let mut batch = self.on_host(seeds, number)?.to_device(device)?;
+        let mut batch = self.on_host(seeds, number)?.to_device(device)?.grouped(device, &self.slicer)?;
         if let Some(exchange) = &mut batch.exchange {
             // The way of the steps' rows.
             exchange.peers = self.group.peers()?.clone();

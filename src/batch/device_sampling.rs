@@ -115,7 +115,7 @@ impl<D: Device> BatchSource<D> for DeviceSampling<D> {
         let start = Instant::now();
         let input = self.rows(device, sampled.input_vertices())?;
         let labels = self.slicer.labels(&sampled.seeds)?;
-        Ok(Batch {
+        let batch = Batch {
             loaded: Counts { hits: 0, misses: sampled.blocks[0].n_src() as u64 },
             blocks: sampled.blocks,
             input,
@@ -125,7 +125,8 @@ impl<D: Device> BatchSource<D> for DeviceSampling<D> {
             exchange: None,
             sample_seconds,
             gather_seconds: start.elapsed().as_secs_f64(),
-        })
+        };
+        batch.grouped(device, &self.slicer)
     }
 
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {

@@ -39,6 +39,11 @@ struct Sampled<S: Scalar> {
 }
 
 impl<S: Scalar> Sampled<S> {
+    /// The batch on a device, with what `slicer` slices.
+    fn on_device<D: Device<Scalar = S>>(self, slicer: &Slicer<S>, device: &D) -> Result<Batch<D>> {
+        self.slice(slicer)?.to_device(device)?.grouped(device, slicer)
+    }
+
     /// The batch in host memory, with what `slicer` slices.
     fn slice(self, slicer: &Slicer<S>) -> Result<Batch<Cpu<S>>> {
         let Sampled { batch: sampled, seconds: sample_seconds } = self;
@@ -62,12 +67,12 @@ impl<S: Scalar> Sampled<S> {
 
 impl<D: Device> BatchSource<D> for HostSampling<D::Scalar> {
     fn batch(&self, device: &D, seeds: &[u32], number: u64) -> Result<Batch<D>> {
-        self.sample(seeds, number)?.slice(&self.slicer)?.to_device(device)
+        self.sample(seeds, number)?.on_device(&self.slicer, device)
     }
 
     fn begin(&self, seeds: &[u32], number: u64) -> Result<Option<BatchRest<D>>> {
         let (sampled, slicer) = (self.sample(seeds, number)?, self.slicer.clone());
-        Ok(Some(Box::new(move |device| sampled.slice(&slicer)?.to_device(device))))
+        Ok(Some(Box::new(move |device| sampled.on_device(&slicer, device))))
     }
 
     fn with_sampler(&self, sampler: SamplerConfig) -> Result<Arc<dyn BatchSource<D>>> {

@@ -54,7 +54,7 @@ pub use independent::Independent;
 pub(crate) use independent::{independent_sampler, seeds_of};
 pub use input::{BatchInput, OneHot};
 pub use narrow_rows::NarrowRows;
-pub use slicer::{BatchNeeds, Slicer};
+pub use slicer::{BatchNeeds, RelationNeeds, Slicer};
 pub use source::{BatchRest, BatchSource, Preparation};
 pub use whole_graph::WholeGraph;
 
@@ -119,6 +119,20 @@ impl<D: Device> Batch<D> {
             sample_seconds: 0.0,
             gather_seconds: 0.0,
         })
+    }
+
+    /// The batch with what layers over relations need, made on the queue `device`.
+    ///
+    /// Errors: the blocks have no edge types or one that is too large, or the device fails.
+    pub(crate) fn grouped(self, device: &D, slicer: &Slicer<D::Scalar>) -> Result<Self> {
+        if let Some(needs) = slicer.needs().relations {
+            // Over aggregates of all processing elements the first layer has no use for its block.
+            let first = usize::from(slicer.has_column_slices());
+            for block in self.blocks.iter().skip(first) {
+                block.group_relations(device, needs)?;
+            }
+        }
+        Ok(self)
     }
 
     /// Number of labels that are not [`IGNORED`].

@@ -37,6 +37,19 @@ pub struct BatchNeeds {
     /// The linear aggregates of dense features with which the first layer begins, each followed by a product with a
     /// weight: so that processing elements may share it by columns ([`BatchInput::Sliced`]).
     pub input_terms: Option<InputTerms>,
+    /// Blocks come with their edges grouped by relation. A source of your own need not do that: what is missing is made
+    /// at first use, for which a step on a device waits.
+    pub relations: Option<RelationNeeds>,
+}
+
+/// What layers over typed edges need of their blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelationNeeds {
+    /// Number of relations.
+    pub n_relations: usize,
+    /// Whether the groups of a relation and a vertex are transformed one by one, as attention over relations does it
+    /// ([`Tape::relation_transform`](crate::tape::Tape::relation_transform)).
+    pub ends: bool,
 }
 
 /// Slices features and labels of one data set. Cheap to clone and to share between workers.

@@ -29,6 +29,9 @@ impl<D: Device> WholeGraph<D> {
         let loaded = Counts { hits: 0, misses: all.len() as u64 };
         let input = slicer.input(&block)?.to_device(device)?.widened(device)?;
         let block = Arc::new(Block::from_host(device, block)?);
+        if let Some(needs) = slicer.needs().relations {
+            block.group_relations(device, needs)?;
+        }
         Ok(WholeGraph { slicer, n_layers, block, input, loaded })
     }
 }

@@ -58,7 +58,7 @@ pub use narrow::{Half, Narrow};
 pub(crate) use narrow::{
     Rows, check_narrow, check_spmm_max_backward_narrow, check_spmm_max_narrow, check_spmm_narrow,
 };
-pub use optimizer::{AdamStep, Optimizer, SgdStep};
+pub use optimizer::{AdamParameter, AdamStep, Optimizer, SgdParameter, SgdStep};
 pub use precision::Precision;
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub(crate) use sample::factors_of_degree;

@@ -33,6 +33,30 @@ pub struct SgdStep {
     pub weight_decay: f64,
 }
 
+/// A parameter and what changes it by an [`adam`](Optimizer::adam) step; all views have the same length.
+pub struct AdamParameter<'a, D: Storage> {
+    /// Its constants.
+    pub step: AdamStep,
+    /// The gradient.
+    pub grad: D::View<'a, D::Scalar>,
+    /// The first moment.
+    pub first_moment: D::ViewMut<'a, D::Scalar>,
+    /// The second moment.
+    pub second_moment: D::ViewMut<'a, D::Scalar>,
+    /// The parameter.
+    pub parameter: D::ViewMut<'a, D::Scalar>,
+}
+
+/// A parameter and what changes it by an [`sgd`](Optimizer::sgd) step; all views have the same length.
+pub struct SgdParameter<'a, D: Storage> {
+    /// The gradient.
+    pub grad: D::View<'a, D::Scalar>,
+    /// The velocity.
+    pub velocity: D::ViewMut<'a, D::Scalar>,
+    /// The parameter.
+    pub parameter: D::ViewMut<'a, D::Scalar>,
+}
+
 /// Fused optimiser steps. Unless stated otherwise, all views have the parameter's length.
 pub trait Optimizer: Storage {
     /// With `g = grad + weight_decay · parameter` (or `grad`, if decoupled, and then
@@ -80,6 +104,22 @@ pub trait Optimizer: Storage {
         velocity: Self::ViewMut<'_, Self::Scalar>,
         parameter: Self::ViewMut<'_, Self::Scalar>,
     ) -> Result<()>;
+
+    /// [`adam`](Optimizer::adam) on each parameter, with the same bits; a GPU has a few launches for all of them.
+    ///
+    /// Errors: those of [`adam`](Optimizer::adam); some parameters may have changed by then.
+    fn adam_all(&self, parameters: Vec<AdamParameter<'_, Self>>) -> Result<()> {
+        parameters
+            .into_iter()
+            .try_for_each(|of| self.adam(of.step, of.grad, of.first_moment, of.second_moment, of.parameter))
+    }
+
+    /// [`sgd`](Optimizer::sgd) on each parameter, as [`adam_all`](Optimizer::adam_all).
+    ///
+    /// Errors: those of [`sgd`](Optimizer::sgd); some parameters may have changed by then.
+    fn sgd_all(&self, step: SgdStep, parameters: Vec<SgdParameter<'_, Self>>) -> Result<()> {
+        parameters.into_iter().try_for_each(|of| self.sgd(step, of.grad, of.velocity, of.parameter))
+    }
 }
 
 /// The numbers that an Adam step uses: computed in f64 and rounded once.

@@ -225,6 +225,12 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
     /// Errors: the device fails.
     fn wait_for(&self, event: &Self::Event) -> Result<()>;
 
+    /// Waits, on the host, until `event` is passed, and not for work given to its queue after that. Reports nothing
+    /// that kernels found: [`synchronize`](Storage::synchronize) and [`download`](Storage::download) do.
+    ///
+    /// Errors: the device fails.
+    fn reach(&self, event: &Self::Event) -> Result<()>;
+
     /// A CPU device whose buffers [`adopt`](Storage::adopt) copies fast: for a GPU they are page-locked.
     fn host(&self) -> Cpu<Self::Scalar>;
 }

@@ -36,6 +36,7 @@ pub use crate::tape::ParameterId;
 
 use std::sync::Arc;
 
+use crate::batch::RelationNeeds;
 use crate::block::Block;
 use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
@@ -64,6 +65,11 @@ pub trait Layer<D: Device>: std::fmt::Debug + Send + Sync {
     /// Whether its blocks must hold their edges' numbers in the graph.
     fn needs_edge_ids(&self) -> bool {
         false
+    }
+
+    /// What it needs of its blocks' edges by relation, to be made while batches are prepared. `None`: nothing.
+    fn relation_needs(&self) -> Option<RelationNeeds> {
+        None
     }
 
     /// The aggregation with which the layer begins on dense rows. A source of batches may then aggregate while it

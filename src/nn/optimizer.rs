@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Parameters;
-use crate::device::{AdamStep, Device, SgdStep, check_same_shape};
+use super::{Parameter, Parameters};
+use crate::device::{AdamParameter, AdamStep, Device, SgdParameter, SgdStep, check_same_shape};
 use crate::error::{Error, Result, check_length};
 use crate::tape::{Gradient, Gradients, ParameterId};
 use crate::tensor::Tensor;
@@ -150,14 +150,18 @@ impl<D: Device> Optimizer<D> {
         parameters: &mut Parameters<D>,
         gradients: &Gradients<D>,
     ) -> Result<()> {
-        let ids = self.parameters_to_change(parameters, gradients)?;
+        let layers = self.layers_to_change(parameters, gradients)?;
         let number = self.step + 1;
-        for (id, layer) in ids {
-            let Some(gradient) = gradients.get_parameter(id) else { continue };
-            let Some((first, rest)) = self.state[id.index()].split_first_mut() else { continue };
-            let parameter = parameters.value_mut(id).make_mut(device)?;
-            match (self.config, rest.first_mut()) {
-                (OptimizerConfig::Adam { lr, weight_decay, decoupled, first_layer_only }, Some(second)) => {
+        let tensors = parameters.values_mut().zip(&mut self.state).enumerate();
+        let changing = tensors.filter_map(|(i, (value, state))| {
+            let layer = (*layers.get(i)?)?;
+            Some((value, state, gradients.get_parameter(ParameterId::new(i))?, layer))
+        });
+        match self.config {
+            OptimizerConfig::Adam { lr, weight_decay, decoupled, first_layer_only } => {
+                let mut dense = Vec::new();
+                for (value, state, gradient, layer) in changing {
+                    let [first, second] = &mut state[..] else { continue };
                     let step = AdamStep {
                         lr,
                         beta1: 0.9,
@@ -167,58 +171,66 @@ impl<D: Device> Optimizer<D> {
                         decoupled,
                         step: number,
                     };
+                    let parameter = value.make_mut(device)?;
                     let (m, v) = (first.make_mut(device)?.data, second.make_mut(device)?.data);
                     match gradient {
-                        Gradient::Dense(gradient) => {
-                            device.adam(step, gradient.view(), m, v, parameter.data)?
-                        }
+                        Gradient::Dense(gradient) => dense.push(AdamParameter {
+                            step,
+                            grad: gradient.view(),
+                            first_moment: m,
+                            second_moment: v,
+                            parameter: parameter.data,
+                        }),
                         Gradient::Rows(rows) => {
                             device.adam_rows(step, rows.index(), rows.values().matrix(), m, v, parameter)?;
                         }
                     }
                 }
-                (OptimizerConfig::Sgd { lr, momentum, weight_decay }, _) => {
-                    let step = SgdStep { lr, momentum, weight_decay };
-                    let velocity = first.make_mut(device)?.data;
-                    let parameter = parameter.data;
-                    match gradient {
-                        Gradient::Dense(gradient) => {
-                            device.sgd(step, gradient.view(), velocity, parameter)?;
-                        }
-                        Gradient::Rows(rows) => {
-                            device.sgd(step, rows.to_dense(device)?.view(), velocity, parameter)?;
-                        }
-                    }
+                device.adam_all(dense)?;
+            }
+            OptimizerConfig::Sgd { lr, momentum, weight_decay } => {
+                let step = SgdStep { lr, momentum, weight_decay };
+                let (mut gradients, mut rest) = (Vec::new(), Vec::new());
+                for (value, state, gradient, _) in changing {
+                    let [velocity] = &mut state[..] else { continue };
+                    gradients.push(match gradient {
+                        Gradient::Dense(gradient) => gradient.clone(),
+                        Gradient::Rows(rows) => rows.to_dense(device)?,
+                    });
+                    rest.push((velocity.make_mut(device)?.data, value.make_mut(device)?.data));
                 }
-                (OptimizerConfig::Adam { .. }, None) => {}
+                let mut dense = Vec::new();
+                for (gradient, (velocity, parameter)) in gradients.iter().zip(rest) {
+                    dense.push(SgdParameter { grad: gradient.view(), velocity, parameter });
+                }
+                device.sgd_all(step, dense)?;
             }
         }
         self.step = number;
         Ok(())
     }
 
-    /// The trainable parameters that have a gradient, each with its layer.
+    /// For each parameter that changes, as it is trained and has a gradient, its layer.
     ///
     /// Errors: those of [`step`](Optimizer::step), except for the device's.
-    fn parameters_to_change(
+    fn layers_to_change(
         &self,
         parameters: &Parameters<D>,
         gradients: &Gradients<D>,
-    ) -> Result<Vec<(ParameterId, usize)>> {
-        let mut found = Vec::new();
-        for (id, parameter) in parameters.iter() {
-            let Some(gradient) = gradients.get_parameter(id) else { continue };
+    ) -> Result<Vec<Option<usize>>> {
+        let layer = |(id, parameter): (ParameterId, &Parameter<D>)| {
+            let Some(gradient) = gradients.get_parameter(id) else { return Ok(None) };
             let Some(state) = self.state.get(id.index()) else {
                 let expected = "one that was there when the optimiser was made";
                 return Err(Error::invalid("parameter", &parameter.name, expected));
             };
-            let Some(moment) = state.first() else { continue };
+            let Some(moment) = state.first() else { return Ok(None) };
             let (shape, op) = (parameter.value.shape(), "optimiser step");
             check_same_shape(op, "moment", moment.shape(), "parameter", shape)?;
             check_same_shape(op, "gradient", gradient.shape(), "parameter", shape)?;
-            found.push((id, parameter.layer));
-        }
-        Ok(found)
+            Ok(Some(parameter.layer))
+        };
+        parameters.iter().map(layer).collect()
     }
 }
 

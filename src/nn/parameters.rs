@@ -200,7 +200,12 @@ impl<D: Device> Parameters<D> {
         Ok(())
     }
 
-    pub(super) fn value_mut(&mut self, id: ParameterId) -> &mut Tensor<D> {
+    /// All values, in order of creation.
+    pub(super) fn values_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Tensor<D>> {
+        self.entries.iter_mut().map(|p| &mut p.value)
+    }
+
+    fn value_mut(&mut self, id: ParameterId) -> &mut Tensor<D> {
         &mut self.entries[id.index()].value
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::gat::Heads;
 use super::relation_weight::{Decomposition, RelationWeight};
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
+use crate::batch::RelationNeeds;
 use crate::block::Block;
 use crate::device::{Activation, Device, Direction};
 use crate::error::Result;
@@ -94,5 +95,9 @@ impl<D: Device> Layer<D> for Rgat {
         let own = x.project(pass, block.n_dst(), pass.parameter(self.root), None, None)?;
         let out = self.options.heads.combine(tape, tape.add(own, attended)?, self.options.n_heads)?;
         tape.add_bias(out, pass.parameter(self.bias), activation)
+    }
+
+    fn relation_needs(&self) -> Option<RelationNeeds> {
+        Some(RelationNeeds { n_relations: self.weight.n_relations(), ends: true })
     }
 }

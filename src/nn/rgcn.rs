@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::relation_weight::{Decomposition, RelationWeight, Root};
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
+use crate::batch::RelationNeeds;
 use crate::block::Block;
 use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
@@ -70,6 +71,10 @@ impl<D: Device> Layer<D> for Rgcn {
         let messages = self.weight.aggregate_ids(pass, block, x)?;
         let sum = tape.add(self.root.project(pass, block, x)?, messages)?;
         tape.add_bias(sum, bias, activation)
+    }
+
+    fn relation_needs(&self) -> Option<RelationNeeds> {
+        Some(RelationNeeds { n_relations: self.weight.n_relations(), ends: false })
     }
 
     fn input_terms(&self) -> Option<InputTerms> {

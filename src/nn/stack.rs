@@ -191,6 +191,7 @@ impl<D: Device> Model<D> for Stack<D> {
             edge_weights: self.edge_weights,
             input_terms: first.and_then(|layer| layer.input_terms()),
             input_aggregate: first.and_then(|layer| layer.input_aggregate()),
+            relations: self.layers.iter().find_map(|layer| layer.relation_needs()),
         }
     }
 

@@ -86,7 +86,13 @@ impl<'a> Kept<'a> {
             ModelKind::Gin => reversed(self.model.hidden),
             ModelKind::Gat => transpose + ID * e,
             ModelKind::Gatv2 => transpose,
-            ModelKind::Rgcn | ModelKind::Rgat => relation_edges(e, groups),
+            ModelKind::Rgcn => relation_edges(e, groups),
+            ModelKind::Rgat => {
+                // Each group as an edge, and the edges by group with their transpose.
+                let [to, from] = groups.map(|groups| relation_edges(groups, [groups; 2]));
+                let by_group = ID * (t + 1.0 + e + groups[1] + 1.0 + 2.0 * e);
+                relation_edges(e, groups) + to + from + by_group
+            }
         }
     }
 
@@ -125,7 +131,7 @@ impl<'a> Kept<'a> {
     /// what its kernels need meanwhile. Those of other layers are not there at the same time.
     pub(super) fn gradients(&self, pe: &PeSizes) -> f64 {
         let of_layer = |(layer, block): (usize, &BlockSize)| {
-            let Sizes { t, s, e, groups } = Sizes::of(block);
+            let Sizes { t, s, e, .. } = Sizes::of(block);
             let input = if layer > 0 { self.width(layer) * s } else { 0.0 };
             let (heads, width) = heads_and_width(self.model, layer);
             let messages = if self.model.self_loops { e + t } else { e };
@@ -135,7 +141,6 @@ impl<'a> Kept<'a> {
                 ModelKind::Gatv2 => 2.0 * heads * messages + width * t,
                 // Transposed weights; parts of their gradient.
                 ModelKind::Rgcn => 2.0 * self.model.n_relations as f64 * k * n,
-                ModelKind::Rgat => width * (groups[1] + t) / heads + e,
                 _ => 0.0,
             };
             SCALAR * (self.values(layer, block) + input + meanwhile)
@@ -228,15 +233,12 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Bytes of the index arrays that R-GAT's operations keep: the groups of its three products, the edges' queries and
-    /// keys, and the edges by group with their transpose.
+    /// Bytes of the index arrays that R-GAT's operations keep: of the edges' queries and keys.
     fn saved_ids(&self, block: &BlockSize) -> f64 {
         if self.model.kind != ModelKind::Rgat {
             return 0.0;
         }
-        let Sizes { t, e, groups: [to, from], .. } = Sizes::of(block);
-        let products = [from, from, to].map(|groups| relation_edges(groups, [groups; 2]));
-        products.iter().sum::<f64>() + ID * (2.0 * e + t + 1.0 + e + from + 1.0 + 2.0 * e)
+        ID * 2.0 * Sizes::of(block).e
     }
 
     fn width(&self, layer: usize) -> f64 {

@@ -11,7 +11,7 @@
 //! cache        rows as they are stored and 13 bytes for each slot, and 4 V (above 2^28 vertices 16 to 32 a slot)
 //! blocks       4 (S + T + 1 + B) each, for each edge 4 more with estimator weights and 2 with types; what layers
 //!              derive: 4 (S + 1) + 8 B for a transpose, factors of destinations and sources, 36 B and 8 for each group
-//!              of relations; 8 for each seed
+//!              of relations, for attention over them 12 B and 52 for each group more; 8 for each seed
 //! input        4 bytes for each column of the sources' rows, or of their aggregates if the first layer begins with one
 //!              that does not narrow its rows
 //! activations  what the tape keeps from the forward to the backward pass: outputs of operations, dropout among them,

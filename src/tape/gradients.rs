@@ -91,13 +91,25 @@ impl<D: Device> Gradients<D> {
     ///
     /// Errors: those of the device.
     pub fn norm(&self, device: &D) -> Result<f64> {
-        let mut sum = 0.0;
-        for (_, gradient) in self.parameters() {
-            let values = gradient.values();
+        let parameters = self.parameters();
+        let columns = |gradient: &Gradient<D>| gradient.values().cols();
+        // All are read together, as a read may mean a wait.
+        let n = parameters.iter().map(|(_, gradient)| columns(gradient)).sum();
+        let mut squares = Tensor::allocate(device, 1, n)?;
+        let mut end = 0;
+        for (_, gradient) in &parameters {
+            let (values, start) = (gradient.values(), end);
+            end += values.cols();
             let zeros = Tensor::zeros(device, 1, values.cols())?;
-            let mut squares = Tensor::allocate(device, 1, values.cols())?;
-            device.sum_squared_deviation(values.matrix(), zeros.view(), squares.make_mut(device)?.data)?;
-            sum += squares.to_vec(device)?.iter().map(|square| square.widen_f64()).sum::<f64>();
+            let out = D::slice_mut(squares.make_mut(device)?.data, start..end);
+            device.sum_squared_deviation(values.matrix(), zeros.view(), out)?;
+        }
+        let squares = squares.to_vec(device)?;
+        let (mut sum, mut rest) = (0.0, &squares[..]);
+        for (_, gradient) in &parameters {
+            let (own, later) = rest.split_at(columns(gradient));
+            sum += own.iter().map(|square| square.widen_f64()).sum::<f64>();
+            rest = later;
         }
         Ok(sum.sqrt())
     }

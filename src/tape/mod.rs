@@ -293,6 +293,16 @@ impl<D: Device> Tape<D> {
     /// Errors: a `loss` of another shape or another tape; an operation that returns gradients which do not fit its
     /// inputs.
     pub fn backward(self, loss: Var) -> Result<Gradients<D>> {
+        let mut one = Tensor::allocate(&self.device, 1, 1)?;
+        self.device.fill(num_traits::One::one(), one.make_mut(&self.device)?.data)?;
+        self.backward_from(loss, one)
+    }
+
+    /// [`backward`](Tape::backward), where `one` is that number, which needs to be made only once: the gradient of
+    /// `loss` with respect to itself.
+    ///
+    /// Errors: those of [`backward`](Tape::backward).
+    pub(crate) fn backward_from(self, loss: Var, one: Tensor<D>) -> Result<Gradients<D>> {
         self.check(loss)?;
         let tape = self.id;
         let device = self.device;
@@ -309,8 +319,6 @@ impl<D: Device> Tape<D> {
             });
         }
         let mut gradients: Vec<Option<Tensor<D>>> = nodes.iter().map(|_| None).collect();
-        let mut one = Tensor::allocate(&device, 1, 1)?;
-        device.fill(num_traits::One::one(), one.make_mut(&device)?.data)?;
         gradients[loss.index] = Some(one);
         let mut leaves = HashMap::new();
         let mut leaf_rows: HashMap<usize, RowGradient<D>> = HashMap::new();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Csr, Device, RelationEdges, Weights, Write};
+use crate::device::{Csr, Device, Write};
 use crate::error::{Error, Result};
 use crate::pattern::Pattern;
 use crate::tensor::Tensor;
@@ -57,44 +57,26 @@ impl<D: Device> Tape<D> {
         if heads == 0 || !cols.is_multiple_of(heads) {
             return Err(Error::invalid("heads", heads, format!("a divisor of the {cols} columns")));
         }
-        let pattern = messages(self.device(), block, edges)?;
-        self.apply(RelationAttend { pattern, heads }, &[z, attention])
+        self.apply(RelationAttend { block: block.clone(), n_relations, heads }, &[z, attention])
     }
 }
 
-/// The edges by destination, with the group of their relation and source as columns.
-fn messages<D: Device>(device: &D, block: &Block<D>, edges: &RelationEdges<D>) -> Result<Pattern<D>> {
-    let csr = block.csr();
-    let mut indptr = device.allocate(edges.n_dst + 1)?;
-    device.copy(csr.indptr, D::view_mut(&mut indptr))?;
-    let mut indices = device.allocate(edges.n_edge())?;
-    device.copy(D::view(&edges.source_group), D::view_mut(&mut indices))?;
-    Pattern::from_valid(edges.n_dst, edges.by_source.n_groups(), indptr, indices)
-}
-
 struct RelationAttend<D: Device> {
-    pattern: Pattern<D>,
+    block: Arc<Block<D>>,
+    n_relations: usize,
     heads: usize,
 }
 
 impl<D: Device> RelationAttend<D> {
-    /// `out[i, h, :] = Σ_e attention[e, h] x[indices[e], h, :]` over the entries of `a`, head by head.
+    fn messages(&self, device: &D) -> Result<&Pattern<D>> {
+        self.block.relation_messages(device, self.n_relations)
+    }
+
+    /// `out[i, h, :] = Σ_e attention[e, h] x[indices[e], h, :]` over the entries of `a`.
     fn sum(&self, device: &D, a: Csr<'_, D>, x: &Tensor<D>, attention: &Tensor<D>) -> Result<Tensor<D>> {
-        let dim = x.cols() / self.heads;
         let mut out = Tensor::allocate(device, a.n_rows, x.cols())?;
-        for h in 0..self.heads {
-            let part = |x: &Tensor<D>, dim: usize| -> Result<Tensor<D>> {
-                let mut part = Tensor::allocate(device, x.rows(), dim)?;
-                let to = part.make_mut(device)?;
-                device.copy_columns(x.matrix(), h * dim, to, 0, dim, Write::Assign)?;
-                Ok(part)
-            };
-            let (x, factor) = (part(x, dim)?, part(attention, 1)?);
-            let mut sum = Tensor::allocate(device, a.n_rows, dim)?;
-            let weights = Weights { edge: Some(factor.view()), row: None, column: None };
-            device.spmm(a, weights, x.matrix(), sum.make_mut(device)?, Write::Assign)?;
-            device.copy_columns(sum.matrix(), 0, out.make_mut(device)?, h * dim, dim, Write::Assign)?;
-        }
+        let (attention, to) = (attention.view(), out.make_mut(device)?);
+        device.spmm_heads(a, attention, self.heads, x.matrix(), to, Write::Assign)?;
         Ok(out)
     }
 }
@@ -107,20 +89,20 @@ impl<D: Device> Op<D> for RelationAttend<D> {
     }
 
     fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
-        Ok((self.sum(device, self.pattern.csr(), inputs[0], inputs[1])?, ()))
+        Ok((self.sum(device, self.messages(device)?.csr(), inputs[0], inputs[1])?, ()))
     }
 
     fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (z, attention, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
-        let mut gradients = vec![None, None];
+        let (messages, mut gradients) = (self.messages(device)?, vec![None, None]);
         if step.wanted[0] {
-            gradients[0] = Some(self.sum(device, self.pattern.transpose(device)?, dout, attention)?);
+            gradients[0] = Some(self.sum(device, messages.transpose(device)?, dout, attention)?);
         }
         if step.wanted[1] {
             let mut dattention = Tensor::allocate(device, attention.rows(), self.heads)?;
             let out = dattention.make_mut(device)?.data;
             let (z, dout) = (z.matrix(), dout.matrix());
-            device.sddmm_dot(self.pattern.csr(), z, dout, self.heads, out, Write::Assign)?;
+            device.sddmm_dot(messages.csr(), z, dout, self.heads, out, Write::Assign)?;
             gradients[1] = Some(dattention);
         }
         Ok(gradients)

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Csr, Device, Direction, Order, RelationEdges, Write, check_same_shape};
-use crate::error::{Error, Result};
+use crate::device::{Device, Direction, Order, RelationEdges, Write, check_same_shape};
+use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl<D: Device> Tape<D> {
@@ -28,44 +28,21 @@ impl<D: Device> Tape<D> {
         let [n_rows, k] = self.shape_of(x)?;
         // The kernels take the rows that the groups name for granted.
         check_same_shape("relation transform", "x", [n_rows, k], "required", [block.n_src(), k])?;
-        let edges = one_edge_a_group(self.device(), block, n_relations, direction, n_rows)?;
-        self.apply(RelationTransform { edges }, &[x, weight])
+        block.relation_ends(self.device(), n_relations, direction)?;
+        self.apply(RelationTransform { block: block.clone(), n_relations, direction }, &[x, weight])
     }
 }
 
-/// The edges of a block whose destinations are the groups: each has one in-edge, from its vertex, of its relation.
-fn one_edge_a_group<D: Device>(
-    device: &D,
-    block: &Block<D>,
+struct RelationTransform<D: Device> {
+    block: Arc<Block<D>>,
     n_relations: usize,
     direction: Direction,
-    n_rows: usize,
-) -> Result<RelationEdges<D>> {
-    let (groups, _) = block.relations(device, n_relations)?.groups(direction);
-    let n_groups = u32::try_from(groups.n_groups()).map_err(|_| Error::TooLarge {
-        what: "the set of relations' vertices",
-        count: groups.n_groups() as u64,
-        limit: u32::MAX.into(),
-    })?;
-    let indptr: Vec<u32> = (0..=n_groups).collect();
-    let relation: Vec<u16> = (0u16..=u16::MAX)
-        .zip(groups.offsets.windows(2))
-        .flat_map(|(r, ends)| std::iter::repeat_n(r, (ends[1] - ends[0]) as usize))
-        .collect();
-    let (indptr, relation) = (device.upload(&indptr)?, device.upload(&relation)?);
-    let csr = Csr {
-        n_rows: groups.n_groups(),
-        n_cols: n_rows,
-        indptr: D::view(&indptr),
-        indices: D::view(&groups.row),
-        edge: None,
-        longest_row: None,
-    };
-    device.group_relations(csr, D::view(&relation), n_relations, None)
 }
 
-struct RelationTransform<D: Device> {
-    edges: RelationEdges<D>,
+impl<D: Device> RelationTransform<D> {
+    fn edges(&self, device: &D) -> Result<&RelationEdges<D>> {
+        self.block.relation_ends(device, self.n_relations, self.direction)
+    }
 }
 
 impl<D: Device> Op<D> for RelationTransform<D> {
@@ -77,9 +54,10 @@ impl<D: Device> Op<D> for RelationTransform<D> {
 
     fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let (x, weight) = (inputs[0], inputs[1]);
-        let mut out = Tensor::allocate(device, self.edges.n_dst, weight.cols())?;
+        let edges = self.edges(device)?;
+        let mut out = Tensor::allocate(device, edges.n_dst, weight.cols())?;
         device.relation_product(
-            &self.edges,
+            edges,
             Direction::Forward,
             Order::AggregateFirst,
             weight.view(),
@@ -92,20 +70,21 @@ impl<D: Device> Op<D> for RelationTransform<D> {
 
     fn backward(&self, device: &D, (): (), step: BackwardStep<'_, D>) -> Result<Vec<Option<Tensor<D>>>> {
         let (x, weight, dout) = (step.inputs[0], step.inputs[1], &step.gradient);
+        let edges = self.edges(device)?;
         let mut gradients = vec![None, None];
         if step.wanted[0] {
             let mut dx = Tensor::allocate(device, x.rows(), x.cols())?;
             let out = dx.make_mut(device)?;
             let (direction, order) = (Direction::Backward, Order::AggregateFirst);
             let (weight, dout) = (weight.view(), dout.matrix());
-            device.relation_product(&self.edges, direction, order, weight, dout, out, Write::Assign)?;
+            device.relation_product(edges, direction, order, weight, dout, out, Write::Assign)?;
             gradients[0] = Some(dx);
         }
         if step.wanted[1] {
             let mut dweight = Tensor::allocate(device, weight.rows(), weight.cols())?;
             let out = dweight.make_mut(device)?.data;
             let (x, dout) = (x.matrix(), dout.matrix());
-            device.relation_weight_gradient(&self.edges, Direction::Forward, x, dout, out)?;
+            device.relation_weight_gradient(edges, Direction::Forward, x, dout, out)?;
             gradients[1] = Some(dweight);
         }
         Ok(gradients)

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::loader::{Loader, telling_others};
 use super::metrics::{accuracy, argmax_rows, mean_nll, roc_auc};
+use super::pace::Pace;
 use super::pipeline::computing;
-use crate::batch::BatchSource;
+use crate::batch::{Batch, BatchSource};
 use crate::device::{Device, Scalar};
 use crate::error::{Error, Result};
 use crate::nn::Model;
 use crate::tape::Tape;
+use crate::tensor::Tensor;
 
 /// How good predictions are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,21 +68,64 @@ pub fn infer_batches<D: Device>(
         return Err(Error::invalid("batch_size", 0, "at least 1"));
     }
     let (group, n_outputs) = (source.group(), model.n_outputs());
-    let batches = (0..).zip(vertices.chunks(batch_size).map(<[u32]>::to_vec)).collect();
-    let mut loader = Loader::new(device, source.clone(), workers, batches)?;
+    let mut loader = batches(device, source, vertices, batch_size, workers)?;
     let (mut ids, mut rows) = (Vec::new(), Vec::with_capacity(vertices.len() * n_outputs));
     telling_others(&group, || {
         for batch in &mut loader {
             let batch = batch?;
-            let values = computing(&group, || {
-                let tape = Tape::inference(device);
-                let scores = model.forward(&tape, &batch)?;
-                tape.value(scores).to_vec(device)
-            })?;
+            let values = computing(&group, || scores(device, model, &batch)?.to_vec(device))?;
             let (asked, of_asked) = batch.rows_asked_for(&values, n_outputs);
             ids.extend(asked);
             rows.extend(of_asked);
         }
         group.gather_rows(vertices, &ids, rows, n_outputs)
     })
+}
+
+/// Calls `take` with the scores of `vertices`, batch by batch, in their order: `[n, n_outputs]`, on the device. For a
+/// source without a group.
+///
+/// Errors: those of [`infer_batches`] and of `take`.
+pub(super) fn score_batches<D: Device>(
+    device: &D,
+    model: &dyn Model<D>,
+    source: &Arc<dyn BatchSource<D>>,
+    vertices: &[u32],
+    batch_size: usize,
+    workers: usize,
+    mut take: impl FnMut(&Tensor<D>) -> Result<()>,
+) -> Result<()> {
+    let mut pace = Pace::new();
+    for batch in batches(device, source, vertices, batch_size, workers)? {
+        let batch = batch?;
+        let mut scores = computing(&source.group(), || scores(device, model, &batch))?;
+        if let Some(rows) = batch.seed_row.clone() {
+            let index = device.send(rows)?;
+            let mut asked = Tensor::allocate(device, D::len(&index), scores.cols())?;
+            device.gather(scores.view(), scores.rows(), D::view(&index), asked.make_mut(device)?)?;
+            scores = asked;
+        }
+        take(&scores)?;
+        pace.keep(device)?;
+    }
+    Ok(())
+}
+
+/// The batches of `vertices`, in their order.
+fn batches<D: Device>(
+    device: &D,
+    source: &Arc<dyn BatchSource<D>>,
+    vertices: &[u32],
+    batch_size: usize,
+    workers: usize,
+) -> Result<Loader<D>> {
+    let batches = (0..).zip(vertices.chunks(batch_size).map(<[u32]>::to_vec)).collect();
+    Loader::new(device, source.clone(), workers, batches)
+}
+
+/// The model's scores for a batch.
+fn scores<D: Device>(device: &D, model: &dyn Model<D>, batch: &Batch<D>) -> Result<Tensor<D>> {
+    let tape = Tape::inference(device);
+    let scores = model.forward(&tape, batch)?;
+    Ok(tape.value(scores))
 }

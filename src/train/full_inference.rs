@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
+use super::pace::Pace;
 use super::pipeline::{computing, prepared_ahead};
 use crate::batch::{BatchInput, Slicer};
 use crate::block::Block;
 use crate::coop::Group;
-use crate::device::{Cpu, Device, Scalar};
+use crate::device::Device;
 use crate::error::{Error, Result, check_ids, try_filled};
 use crate::graph::Graph;
 use crate::nn::{Input, Model};
@@ -30,6 +31,25 @@ pub fn infer_full<D: Device>(
     chunk: usize,
     workers: usize,
 ) -> Result<Vec<D::Scalar>> {
+    let Some((logits, rows)) = full_logits(device, model, slicer, vertices, chunk, workers)? else {
+        return Ok(Vec::new());
+    };
+    let (values, cols) = (logits.to_vec(device)?, logits.cols());
+    Ok(rows.iter().flat_map(|&row| values[row as usize * cols..][..cols].iter().copied()).collect())
+}
+
+/// [`infer_full`] without reading anything back: logits on the device, and the row of each of `vertices`. `None`: there
+/// are no vertices.
+///
+/// Errors: those of [`infer_full`].
+pub(super) fn full_logits<D: Device>(
+    device: &D,
+    model: &dyn Model<D>,
+    slicer: &Slicer<D::Scalar>,
+    vertices: &[u32],
+    chunk: usize,
+    workers: usize,
+) -> Result<Option<(Tensor<D>, Vec<u32>)>> {
     if chunk == 0 {
         return Err(Error::invalid("chunk", 0, "at least 1"));
     }
@@ -39,23 +59,28 @@ pub fn infer_full<D: Device>(
     };
     let needed = Needed::by_layer(&slicer.dataset().graph, vertices, n_layers)?;
     let chunks = Chunks { device, chunk, workers };
+    // Workers also start the copies to the device, while it computes.
+    let uploads = device.beside()?;
     // Activations: only the last layer's, unless a head needs those of all layers.
     let mut outputs: Vec<Tensor<D>> = Vec::new();
     for layer in 0..n_layers {
-        let (slicer, dst) = (slicer.clone(), needed[layer].clone());
+        let (slicer, dst, uploads) = (slicer.clone(), needed[layer].clone(), uploads.clone());
         let below = layer.checked_sub(1).map(|below| needed[below].clone());
         let work = move |i: usize| {
-            let block = slicer.full_block(dst.chunk(i, chunk))?;
+            let host = slicer.full_block(dst.chunk(i, chunk))?;
             let input = match &below {
-                Some(below) => Below::Outputs(below.rows_of(block.src())),
-                None => Below::Features(slicer.input(&block)?),
+                Some(below) => Below::Outputs(uploads.send(below.rows_of(host.src()))?),
+                None => Below::Features(slicer.input(&host)?.to_device(&uploads)?),
             };
-            Ok((block, input))
+            let block = Block::from_host(&uploads, host)?;
+            if let Some(needs) = slicer.needs().relations {
+                block.group_relations(&uploads, needs)?;
+            }
+            Ok(((Arc::new(block), input), uploads.record()?))
         };
         let out = chunks.compute(needed[layer].len(), work, |tape, (block, input)| {
-            let block = Arc::new(Block::from_host(device, block)?);
             let input = match (input, outputs.last()) {
-                (Below::Features(rows), _) => Input::new(tape, &rows.to_device(device)?)?,
+                (Below::Features(rows), _) => Input::new(tape, &rows)?,
                 (Below::Outputs(rows), Some(h)) => Input::Dense(gather(tape, h, &rows)?),
                 (Below::Outputs(_), None) => {
                     Input::Dense(tape.constant(Tensor::zeros(device, block.n_src(), 0)?))
@@ -68,18 +93,20 @@ pub fn infer_full<D: Device>(
         }
         outputs.extend(out);
     }
-    let Some(asked) = needed.last() else { return Ok(Vec::new()) };
+    let Some(asked) = needed.last() else { return Ok(None) };
     if model.has_head() && !outputs.is_empty() {
-        let (slicer, asked, needed) = (slicer.clone(), asked.clone(), needed.clone());
+        let (slicer, asked, needed, uploads) =
+            (slicer.clone(), asked.clone(), needed.clone(), uploads.clone());
         let n = asked.len();
         let work = move |i: usize| {
             let vertices = asked.chunk(i, chunk);
-            let rows: Vec<Vec<u32>> = needed.iter().map(|layer| layer.rows_of(vertices)).collect();
-            Ok((slicer.rows(vertices)?, rows))
+            let rows = needed.iter().map(|layer| uploads.send(layer.rows_of(vertices)));
+            let rows = rows.collect::<Result<Vec<D::Buffer<u32>>>>()?;
+            Ok(((slicer.rows(vertices)?.to_device(&uploads)?, rows), uploads.record()?))
         };
         let logits = chunks.compute(n, work, |tape, (features, rows)| {
-            let n_rows = rows.first().map_or(0, Vec::len);
-            let mut stages = vec![Input::new(tape, &features.to_device(device)?)?];
+            let n_rows = rows.first().map_or(0, D::len);
+            let mut stages = vec![Input::new(tape, &features)?];
             for (h, rows) in outputs.iter().zip(&rows) {
                 stages.push(Input::Dense(gather(tape, h, rows)?));
             }
@@ -87,17 +114,15 @@ pub fn infer_full<D: Device>(
         })?;
         outputs.extend(logits);
     }
-    let Some(logits) = outputs.last() else { return Ok(Vec::new()) };
-    let (values, cols) = (logits.to_vec(device)?, logits.cols());
     let rows = asked.rows_of(vertices);
-    Ok(rows.iter().flat_map(|&row| values[row as usize * cols..][..cols].iter().copied()).collect())
+    Ok(outputs.pop().map(|logits| (logits, rows)))
 }
 
 /// What a layer's chunk is made of.
-enum Below<S: Scalar> {
-    Features(BatchInput<Cpu<S>>),
+enum Below<D: Device> {
+    Features(BatchInput<D>),
     /// The sources' rows of the output of the layer below.
-    Outputs(Vec<u32>),
+    Outputs(D::Buffer<u32>),
 }
 
 /// The vertices whose output of a layer is needed, ascending. Cloning shares them.
@@ -171,18 +196,20 @@ struct Chunks<'a, D> {
 }
 
 impl<D: Device> Chunks<'_, D> {
-    /// `[n, cols]`: the rows that `compute` makes of what `work` has prepared for each chunk. `None` if `n` is 0.
+    /// `[n, cols]`: the rows that `compute` makes of what `work` has prepared for each chunk, after the event. `None`
+    /// if `n` is 0.
     fn compute<T: Send + 'static>(
         &self,
         n: usize,
-        work: impl Fn(usize) -> Result<T> + Send + Sync + 'static,
+        work: impl Fn(usize) -> Result<(T, D::Event)> + Send + Sync + 'static,
         compute: impl Fn(&Tape<D>, T) -> Result<Var> + Sync,
     ) -> Result<Option<Tensor<D>>> {
         let device = self.device;
         let mut out: Option<Tensor<D>> = None;
-        let mut filled = 0;
+        let (mut filled, mut pace) = (0, Pace::new());
         for item in prepared_ahead::<D, _>(self.workers, n.div_ceil(self.chunk), work)? {
-            let item = item?;
+            let (item, ready) = item?;
+            device.wait_for(&ready)?;
             let h = computing(&Group::<D>::alone(), || {
                 let tape = Tape::inference(device);
                 compute(&tape, item).map(|h| tape.value(h))
@@ -194,16 +221,17 @@ impl<D: Device> Chunks<'_, D> {
             let end = filled + h.rows() * h.cols();
             device.copy(h.view(), D::slice_mut(all.make_mut(device)?.data, filled..end))?;
             filled = end;
+            pace.keep(device)?;
         }
         Ok(out)
     }
 }
 
 /// Rows of `h`.
-fn gather<D: Device>(tape: &Tape<D>, h: &Tensor<D>, rows: &[u32]) -> Result<Var> {
+fn gather<D: Device>(tape: &Tape<D>, h: &Tensor<D>, rows: &D::Buffer<u32>) -> Result<Var> {
     let device = tape.device();
-    let mut out = Tensor::allocate(device, rows.len(), h.cols())?;
-    device.gather(h.view(), h.rows(), D::view(&device.upload(rows)?), out.make_mut(device)?)?;
+    let mut out = Tensor::allocate(device, D::len(rows), h.cols())?;
+    device.gather(h.view(), h.rows(), D::view(rows), out.make_mut(device)?)?;
     Ok(tape.constant(out))
 }
 

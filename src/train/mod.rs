@@ -25,11 +25,13 @@ mod full_inference;
 mod loader;
 mod lock;
 mod metrics;
+mod pace;
 mod pipeline;
 mod predict;
 mod readings;
 mod report;
 mod schedule;
+mod tally;
 mod trainer;
 
 pub use checkpoint::{BestInfo, CheckpointInfo, FILE as CHECKPOINT_FILE, ParallelInfo, read_info};

@@ -4,22 +4,28 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::Opened;
-use super::evaluate::{Evaluation, infer_batches};
+use super::evaluate::{Evaluation, infer_batches, score_batches};
 use super::fingerprint::Fingerprint;
-use super::full_inference::infer_full;
+use super::full_inference::{full_logits, infer_full};
+use super::tally::Tally;
 use super::{ClassWeights, EvalMode, TrainConfig, Trainer};
+use crate::batch::{BatchSource, Slicer};
 use crate::data::{Dataset, Features};
 use crate::device::{Device, FeatureElement, Method};
 use crate::error::{Error, Result, check_ids};
 use crate::nn::{Model, Stack};
 use crate::rng::{self, Purpose};
 use crate::sample::SamplerConfig;
+use crate::tensor::Tensor;
 
 /// What scores are called in errors.
 pub(super) const SCORES: &str = "scores";
 
 /// Destinations per block of layer-wise inference.
 const FULL_CHUNK: usize = 4096;
+
+/// Rows of scores that are evaluated at once, where all of them are there.
+const TALLIED: usize = 1 << 16;
 
 impl<D: Device, M: Model<D>> Trainer<D, M> {
     /// How well the current parameters predict `vertices` (repeats allowed). Collective if several PEs train together.
@@ -30,6 +36,9 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             return Ok(Evaluation::NONE);
         }
         let labels = self.slicer.labels(vertices)?;
+        if let Some(evaluation) = self.evaluate_there(vertices, &labels)? {
+            return Ok(evaluation);
+        }
         let scores = self.predict(vertices)?;
         Evaluation::new(&scores, self.model.n_outputs(), &labels)
     }
@@ -52,13 +61,58 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
 
     fn scores(&self, vertices: &[u32]) -> Result<Vec<D::Scalar>> {
         let workers = self.config.workers;
+        match self.inference(vertices)? {
+            Inference::LayerByLayer(slicer) => {
+                infer_full(&self.device, &self.model, slicer, vertices, FULL_CHUNK, workers)
+            }
+            Inference::Batches(source, batch_size) => {
+                infer_batches(&self.device, &self.model, &source, vertices, batch_size, workers)
+            }
+        }
+    }
+
+    /// The evaluation of `vertices` by scores that stay on the device. `None`: the host has to read them, as they are
+    /// in its memory, or on several processing elements, or may not be finite, or as they are to be ranked.
+    ///
+    /// Errors: those of [`evaluate`](Trainer::evaluate).
+    fn evaluate_there(&self, vertices: &[u32], labels: &[i32]) -> Result<Option<Evaluation>> {
+        let (device, model, workers) = (&self.device, &self.model, self.config.workers);
+        let at_hand = D::as_host(D::view(&device.allocate::<u32>(0)?)).is_some();
+        if at_hand || self.group.size() > 1 || model.n_outputs() == 2 {
+            return Ok(None);
+        }
+        check_ids("vertices", vertices, self.dataset().n_vertices())?;
+        let mut tally = Tally::new(device)?;
+        match self.inference(vertices)? {
+            Inference::LayerByLayer(slicer) => {
+                let logits = full_logits(device, model, slicer, vertices, FULL_CHUNK, workers)?;
+                let Some((logits, rows)) = logits else { return Ok(None) };
+                for (rows, labels) in rows.chunks(TALLIED).zip(labels.chunks(TALLIED)) {
+                    let index = device.send(rows.to_vec())?;
+                    let mut scores = Tensor::allocate(device, rows.len(), logits.cols())?;
+                    device.gather(logits.view(), logits.rows(), D::view(&index), scores.make_mut(device)?)?;
+                    tally.add(device, &scores, labels.to_vec())?;
+                }
+            }
+            Inference::Batches(source, batch_size) => {
+                let mut labels = labels.chunks(batch_size);
+                score_batches(device, model, &source, vertices, batch_size, workers, |scores| {
+                    tally.add(device, scores, labels.next().unwrap_or_default().to_vec())
+                })?;
+            }
+        }
+        tally.read(device)
+    }
+
+    /// How predictions of `vertices` are made.
+    fn inference(&self, vertices: &[u32]) -> Result<Inference<'_, D>> {
         // Not the neighbourhoods of training.
         let seed = rng::derive(self.config.sampler.seed, Purpose::Evaluation.stream(0), 0);
         let mut sampler = SamplerConfig { seed, ..self.config.sampler.clone() };
         let mut batch_size = self.config.batch_size.unwrap_or(vertices.len()).max(1);
         if self.config.eval == EvalMode::Full {
             if let (Some(slicer), Some(_)) = (self.source.layer_by_layer(), self.model.layer_by_layer()) {
-                return infer_full(&self.device, &self.model, slicer, vertices, FULL_CHUNK, workers);
+                return Ok(Inference::LayerByLayer(slicer));
             }
             sampler.method = Method::Full;
             sampler.fanouts.0.fill(usize::MAX);
@@ -68,9 +122,16 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 batch_size = vertices.len().max(1);
             }
         }
-        let source = self.source.with_sampler(sampler)?;
-        infer_batches(&self.device, &self.model, &source, vertices, batch_size, workers)
+        Ok(Inference::Batches(self.source.with_sampler(sampler)?, batch_size))
     }
+}
+
+/// How predictions are made.
+enum Inference<'a, D: Device> {
+    /// Over whole neighbourhoods, of the slicer's data set.
+    LayerByLayer(&'a Slicer<D::Scalar>),
+    /// In batches of the source, of this size.
+    Batches(Arc<dyn BatchSource<D>>, usize),
 }
 
 impl<D: Device> Trainer<D> {

@@ -14,6 +14,8 @@ const INTERVAL: usize = 16;
 
 /// The steps that have not been read.
 pub(super) struct Readings<D: Device> {
+    /// Where the gradients of each step begin.
+    pub(super) one: Tensor<D>,
     losses: D::Buffer<D::Scalar>,
     right: D::Buffer<u32>,
     interval: usize,
@@ -36,7 +38,9 @@ impl<D: Device> Readings<D> {
         let interval = if at_hand { 1 } else { INTERVAL };
         let mut right = device.allocate(INTERVAL)?;
         device.fill(0, D::view_mut(&mut right))?;
-        Ok(Readings { losses, right, interval, steps: Vec::with_capacity(INTERVAL) })
+        let mut one = Tensor::allocate(device, 1, 1)?;
+        device.fill(D::Scalar::from_f64(1.0), one.make_mut(device)?.data)?;
+        Ok(Readings { one, losses, right, interval, steps: Vec::with_capacity(INTERVAL) })
     }
 
     /// Counts a step's right predictions, of this processing element's `scores` for `labels`.

@@ -31,7 +31,9 @@ pub struct EpochReport {
     pub sample_seconds: f64,
     /// Seconds spent slicing features, summed over workers.
     pub gather_seconds: f64,
-    /// Seconds of forward, backward and optimiser.
+    /// Seconds of forward, backward and optimiser. On a device, which does steps while the host goes on: seconds in
+    /// which the host gave it steps or waited for their ends, the last one's included; what the device did while the
+    /// host waited for a batch is in `wait_seconds`.
     pub compute_seconds: f64,
     /// Seconds of exchange between processing elements.
     pub exchange_seconds: f64,
@@ -82,7 +84,8 @@ pub struct Outcome {
 pub trait Observer<D: Device, M = Stack<D>> {
     /// An epoch of `n_batches` begins.
     fn epoch_begins(&mut self, _epoch: u64, _n_batches: usize) {}
-    /// Batch `index` of the epoch is done; `report` holds the sums so far, of this processing element. Loss and
+    /// Batch `index` of the epoch is done, or a device has been given all of it and may be two batches behind; `report`
+    /// holds the sums so far, of this processing element. Loss and
     /// accuracy may be those of some batches ago: on a device, and where processing elements add them up, they are
     /// read every 16 batches and at the end.
     fn batch_done(&mut self, _index: usize, _report: &EpochReport) {}

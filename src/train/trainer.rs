@@ -11,6 +11,7 @@ use super::config::ParallelConfig;
 use super::evaluate::Evaluation;
 use super::fingerprint::Fingerprint;
 use super::loader::{Loader, telling_others};
+use super::pace::Pace;
 use super::pipeline::computing;
 use super::readings::Readings;
 use super::report::{EpochReport, Observer, Outcome, Sums, peak_rss_bytes};
@@ -384,7 +385,8 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let rows: Vec<f64> = labels.iter().map(|label| of_label(label).copied().unwrap_or(0.0)).collect();
         let total = self.group.sum_loss(rows.iter().sum())?;
         let rows: Vec<D::Scalar> = rows.into_iter().map(D::Scalar::from_f64).collect();
-        let rows = Tensor::from_slice(&self.device, rows.len(), 1, &rows)?;
+        let n = rows.len();
+        let rows = Tensor::from_buffer(self.device.send(rows)?, n, 1)?;
         let factor = if total > 0.0 { 1.0 / total } else { 0.0 };
         tape.weighted_log_softmax_nll(logits, uploaded, rows, factor)
     }
@@ -397,6 +399,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         let numbers: Vec<u64> = batches.iter().map(|(number, _)| *number).collect();
         observer.epoch_begins(self.epoch, numbers.len());
         let mut readings = Readings::new(&self.device, &self.group)?;
+        let mut pace = Pace::new();
         let exchanged_before = self.group.exchange_seconds();
         let mut loader = Loader::new(&self.device, self.source.clone(), self.config.workers, batches)?;
         telling_others(&self.group.clone(), || {
@@ -409,14 +412,19 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
                 sums.report.gather_seconds += batch.gather_seconds;
                 let start = Instant::now();
                 computing(&self.group.clone(), || {
-                    self.step(&batch, index as u64, number, &mut readings, sums)
+                    self.step(&batch, index as u64, number, &mut readings, sums)?;
+                    pace.keep(&self.device)
                 })?;
                 sums.count(&batch);
                 sums.report.compute_seconds += start.elapsed().as_secs_f64();
                 sums.report.exchange_seconds = self.group.exchange_seconds() - exchanged_before;
                 observer.batch_done(index, &sums.report);
             }
-            readings.read(&self.device, &self.group, sums)
+            // What the device has still to do is part of the steps.
+            let start = Instant::now();
+            readings.read(&self.device, &self.group, sums)?;
+            sums.report.compute_seconds += start.elapsed().as_secs_f64();
+            Ok(())
         })
     }
 
@@ -442,7 +450,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
             readings.read(device, group, sums)?;
         }
         let statistics = tape.take_statistics();
-        let gradients = tape.backward(loss)?;
+        let gradients = tape.backward_from(loss, readings.one.clone())?;
         let parameters = self.model.parameters_mut();
         let mut gradients = group.sum_gradients(device, gradients)?;
         if let Some(norm) = self.config.clip_norm {
@@ -450,8 +458,7 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         }
         let statistics = group.share_statistics(device, statistics)?;
         self.optimizer.step(device, parameters, &gradients)?;
-        parameters.update_statistics(device, &statistics)?;
-        device.synchronize()
+        parameters.update_statistics(device, &statistics)
     }
 }
 

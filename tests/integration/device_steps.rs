@@ -5,55 +5,116 @@ use std::sync::Arc;
 
 use cohop::batch::DataOnDevice;
 use cohop::data::{Dataset, SbmData};
-use cohop::device::Cuda;
 use cohop::device::cuda::Activity;
+use cohop::device::{Cuda, LaborIterations, Method, Sample};
 use cohop::graph::Sbm;
 use cohop::nn::ModelKind;
-use cohop::sample::Fanouts;
-use cohop::train::{TrainConfig, Trainer};
+use cohop::sample::{Fanouts, Sampler, SamplerConfig};
+use cohop::train::{EvalMode, Evaluation, TrainConfig, Trainer};
 
+/// Without validation: where steps are counted, nothing else happens.
 fn dataset() -> Arc<Dataset> {
     let graph = Sbm { n_vertices: 900, n_classes: 4, mean_degree: 6.0, ..SbmData::default().graph };
     let dataset = SbmData { graph, dim: 10, separation: 1.8 }.generate().unwrap();
     let types: Vec<u16> = (0..dataset.graph.n_edges()).map(|e| (e % 3) as u16).collect();
     let graph = Arc::new(dataset.graph.as_ref().clone().with_edge_types(types, 3).unwrap());
-    // No validation: only steps are counted.
     Arc::new(Dataset { graph, val_idx: Vec::new(), ..dataset })
 }
 
-/// The activity of an epoch after the first, and its number of steps.
-fn epoch(kind: ModelKind, n_layers: usize, data: DataOnDevice) -> (Activity, u64) {
+fn trainer(
+    kind: ModelKind,
+    n_layers: usize,
+    data: DataOnDevice,
+    change: impl FnOnce(&mut TrainConfig),
+) -> Trainer<Cuda<f32>> {
     let mut config = TrainConfig { batch_size: Some(30), data_on_device: data, ..TrainConfig::default() };
     (config.model.kind, config.model.hidden, config.model.heads) = (kind, 6, 2);
     config.model.n_layers = n_layers;
     config.sampler.fanouts = Fanouts(vec![3; n_layers]);
-    let device = Cuda::<f32>::new(0).unwrap();
-    let mut trainer = Trainer::new(device.clone(), dataset(), config).unwrap();
-    trainer.run_epoch(&mut ()).unwrap();
-    let before = device.activity();
-    let steps = trainer.run_epoch(&mut ()).unwrap().batches;
-    (device.activity() - before, steps)
+    change(&mut config);
+    Trainer::new(Cuda::new(0).unwrap(), dataset(), config).unwrap()
 }
 
-/// Each step waits once, at its end, and losses are read twice an epoch (16 batches, if it has so many); the labels are
-/// copied to the device, and nothing else where batches are made beside the steps. What R-GCN's layers group by
-/// relation they read back, twice a layer.
+/// The activity of an epoch after the first, and its number of steps.
+fn epoch(kind: ModelKind, n_layers: usize, data: DataOnDevice) -> (Activity, u64) {
+    let mut trainer = trainer(kind, n_layers, data, |_| ());
+    trainer.run_epoch(&mut ()).unwrap();
+    let before = trainer.device().activity();
+    let steps = trainer.run_epoch(&mut ()).unwrap().batches;
+    (trainer.device().activity() - before, steps)
+}
+
+/// No step waits: losses and right predictions are read once an epoch (of 16 batches, if it has so many), and the host
+/// waits for the step before the last one. The labels are copied to the device, and nothing else where batches are made
+/// beside the steps.
 #[test]
 fn what_a_step_asks_of_the_device() {
     let cases = [
-        (ModelKind::Sage, 3, 0, 60),
-        (ModelKind::Gcn, 3, 0, 61),
-        (ModelKind::Gat, 2, 0, 61),
-        (ModelKind::Rgcn, 2, 4, 77),
+        (ModelKind::Sage, 3, 50),
+        (ModelKind::Gcn, 3, 54),
+        (ModelKind::Gat, 2, 52),
+        (ModelKind::Rgcn, 2, 32),
+        (ModelKind::Rgat, 2, 99),
     ];
-    for (kind, n_layers, waits_of_layers, launches) in cases {
+    for (kind, n_layers, launches) in cases {
         for data in [DataOnDevice::Nothing, DataOnDevice::Graph, DataOnDevice::All] {
             let (activity, steps) = epoch(kind, n_layers, data);
             let what = format!("{kind:?} {data:?}: {activity:?} in {steps} steps");
-            assert_eq!(activity.waits, (1 + waits_of_layers) * steps + 2, "{what}");
+            println!("{what}");
+            assert_eq!((activity.waits, activity.waits_for_events), (2, steps - 2), "{what}");
             assert_eq!(activity.bytes_to_device, 4 * dataset().train_idx.len() as u64, "{what}");
-            assert!(activity.bytes_to_host <= steps * 8 + 64 * waits_of_layers * steps, "{what}");
-            assert!(activity.launches <= launches * steps + 3, "{what}");
+            assert!(activity.bytes_to_host <= steps * 8, "{what}");
+            // And some at the epoch's beginning and end.
+            assert!(activity.launches <= launches * steps + 4, "{what}");
+        }
+    }
+}
+
+/// Where the fanout bounds the edges, the host reads their number and that of the sources together; else one after the
+/// other.
+#[test]
+fn what_a_sampled_layer_asks_of_the_device() {
+    let (device, dataset) = (Cuda::<f32>::new(0).unwrap(), dataset());
+    let graph = device.load_graph(&dataset.graph).unwrap();
+    let fixed =
+        Method::Labor { iterations: LaborIterations::Fixed(0), fixed_size: true, layer_dependent: false };
+    for (method, fanout, waits) in
+        [(Method::NEIGHBOR, 3, 1), (fixed, 3, 1), (Method::NEIGHBOR, 1000, 2), (Method::LABOR_0, 3, 2)]
+    {
+        let fanouts = Fanouts(vec![fanout; 3]);
+        let sampler = Sampler::new(SamplerConfig { method, fanouts, ..SamplerConfig::default() }).unwrap();
+        let before = device.activity();
+        sampler.sample(&device, &graph, &dataset.train_idx[..30], 0).unwrap();
+        assert_eq!((device.activity() - before).waits, 3 * waits, "{method:?}, {fanout}");
+    }
+}
+
+/// Losses and right predictions are found on the device, and read once each, whether scores are made layer by layer, in
+/// sampled batches, or over the whole graph.
+#[test]
+fn what_an_evaluation_asks_of_the_device() {
+    let vertices: Vec<u32> = (0..dataset().n_vertices() as u32).rev().collect();
+    for kind in [ModelKind::Sage, ModelKind::Rgcn, ModelKind::Rgat] {
+        for (eval, is_whole) in [(EvalMode::Full, false), (EvalMode::Sampled, false), (EvalMode::Full, true)]
+        {
+            let trainer = trainer(kind, 2, DataOnDevice::Nothing, |config| {
+                config.eval = eval;
+                if is_whole {
+                    (config.batch_size, config.sampler.method) = (None, Method::Full);
+                }
+            });
+            let before = trainer.device().activity();
+            let found = trainer.evaluate(&vertices).unwrap();
+            let activity = trainer.device().activity() - before;
+            let what = format!("{kind:?} {eval:?}: {activity:?}");
+            println!("{what}");
+            assert_eq!(activity.waits, 2, "{what}");
+            assert!(activity.bytes_to_host < 8 * vertices.len() as u64, "{what}");
+            let scores = trainer.predict(&vertices).unwrap();
+            let labels: Vec<i32> = vertices.iter().map(|&v| trainer.dataset().labels[v as usize]).collect();
+            let expected = Evaluation::new(&scores, 4, &labels).unwrap();
+            assert_eq!(found.accuracy, expected.accuracy, "{what}");
+            assert!((found.loss - expected.loss).abs() < 1e-5, "{what}: {found:?} {expected:?}");
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
     }
     if bench.wants(works[0]) {
         let amount = Amount::graph_edges(e).bytes((8 * HEADS * e) as f64);
-        bench.time(works[0], size.clone(), amount, || forward(&mut y))?;
+        bench.time_kernel(works[0], size.clone(), amount, || forward(&mut y))?;
     }
     drop(x);
     if bench.wants(works[1]) {
@@ -58,7 +58,7 @@ pub(super) fn edge_softmax<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) ->
             agree(works[1], &found, &(0..softmax.len()).map(gradient).collect::<Vec<_>>())?;
         }
         let amount = Amount::graph_edges(e).bytes((12 * HEADS * e) as f64);
-        bench.time(works[1], size, amount, || backward(&mut dx))?;
+        bench.time_kernel(works[1], size, amount, || backward(&mut dx))?;
     }
     Ok(())
 }

@@ -93,7 +93,7 @@ fn epochs<D: Device<Scalar = f32>>(
     let peak_bytes = by_pe.iter().map(|(_, peak)| *peak).max();
     let measured = by_pe.into_iter().find_map(|(measured, _)| measured);
     let Measured { times, amount } = measured.ok_or_else(|| Error::invalid("pes", pes, "at least 1"))?;
-    bench.keep(work, size, &amount, times, peak_bytes)
+    bench.keep(work, size, &amount, times, peak_bytes, None)
 }
 
 /// Whether one of the PEs wants another epoch. All ask at the same time.

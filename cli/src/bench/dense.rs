@@ -45,5 +45,5 @@ fn product<D: Device<Scalar = f32>>(
     }
     let name = format!("{m}x{k}*{k}x{n}{}", if transpose { "(TN)" } else { "" });
     let amount = Amount::multiply_adds((m * k * n) as f64);
-    bench.time("gemm_f32", name, amount, || multiply(&mut out))
+    bench.time_kernel("gemm_f32", name, amount, || multiply(&mut out))
 }

@@ -111,10 +111,11 @@ fn measure<D: Device<Scalar = f32>>(
     let size = bench.size(format_args!("d={WIDTH}"));
     let amount = Amount::graph_edges(block.n_edge());
     if bench.wants(forward) {
-        bench.time(forward, size.clone(), amount.clone(), || case.forward(case.x.clone()).map(drop))?;
+        bench
+            .time_kernel(forward, size.clone(), amount.clone(), || case.forward(case.x.clone()).map(drop))?;
     }
     if bench.wants(both) {
-        bench.time(both, size, amount, || case.both().map(drop))?;
+        bench.time_kernel(both, size, amount, || case.both().map(drop))?;
     }
     Ok(())
 }

@@ -1,4 +1,8 @@
 //! Timing on a machine that other processes use too: runs during which they were busy are repeated.
+//!
+//! Works of the host are timed by its clock. A kernel on a GPU is timed by events on the GPU, around so many launches
+//! that they take some milliseconds: by the host's clock, a kernel of ten microseconds would be timed together with its
+//! launch and the wait for it, which take as long.
 
 use std::time::Instant;
 
@@ -101,11 +105,51 @@ impl Run {
     }
 }
 
-/// Times `run` on the result of `setup`, which is not timed.
+/// What a clock is given.
+pub(super) type Work<'a> = &'a mut dyn FnMut() -> Result<()>;
+
+/// A span between two events should not be shorter: their clock ticks every half microsecond.
+const SPAN: f64 = 5e-3;
+/// The most launches in a span.
+const MOST_REPEATS: f64 = 1000.0;
+
+/// How many runs of so many seconds make a [`SPAN`].
+fn repeats(seconds: f64) -> usize {
+    (SPAN / seconds.max(SPAN / MOST_REPEATS)).ceil() as usize
+}
+
+/// Times `run` by the host's clock, on the result of `setup`, which is not timed.
 pub(super) fn measure<T>(
     protocol: Protocol,
-    mut setup: impl FnMut() -> Result<T>,
+    setup: impl FnMut() -> Result<T>,
     mut run: impl FnMut(T) -> Result<()>,
+) -> Result<Times> {
+    measure_by(protocol, setup, |given| {
+        let start = Instant::now();
+        run(given)?;
+        Ok(start.elapsed().as_secs_f64())
+    })
+}
+
+/// Times `run` by `clock`, which returns the seconds of what it is given, and is asked for several runs at once where
+/// they are short; returns also how many.
+pub(super) fn measure_repeated(
+    protocol: Protocol,
+    clock: impl Fn(Work<'_>) -> Result<f64>,
+    mut run: impl FnMut() -> Result<()>,
+) -> Result<(Times, usize)> {
+    // The second run finds caches and memory as later ones do.
+    clock(&mut run)?;
+    let n = repeats(clock(&mut run)?);
+    let span = |()| clock(&mut || (0..n).try_for_each(|_| run()));
+    Ok((measure_by(protocol, || Ok(()), span)?.per_part(n), n))
+}
+
+/// Calls `run`, which returns its seconds, on the result of `setup`.
+fn measure_by<T>(
+    protocol: Protocol,
+    mut setup: impl FnMut() -> Result<T>,
+    mut run: impl FnMut(T) -> Result<f64>,
 ) -> Result<Times> {
     let Protocol { warmup, runs: wanted, max_seconds } = protocol;
     let begin = Instant::now();
@@ -116,9 +160,7 @@ pub(super) fn measure<T>(
     while runs.len() < MOST_TRIES * wanted {
         let given = setup()?;
         let watch = Watch::start();
-        let start = Instant::now();
-        run(given)?;
-        let seconds = start.elapsed().as_secs_f64();
+        let seconds = run(given)?;
         runs.push(Run { seconds, other_cores: watch.other_cores() });
         let quiet = runs.iter().filter(|run| run.is_quiet()).count();
         let late = begin.elapsed().as_secs_f64() > max_seconds && runs.len() >= FEW.min(wanted);
@@ -185,6 +227,28 @@ mod tests {
         let times = Times::new(&runs[..3], 5);
         assert_eq!((times.runs(), times.quiet_runs, times.median()), (3, 2, 3.0));
         assert_eq!(times.per_part(3).median(), 1.0);
+    }
+
+    #[test]
+    fn short_runs_are_timed_together() {
+        assert_eq!([1.0, 5e-3, 4e-3, 1e-4, 1e-9, 0.0].map(repeats), [1, 1, 2, 50, 1000, 1000]);
+        // A clock by which every run takes a millisecond.
+        let calls = std::cell::Cell::new(0);
+        let clock = |work: Work<'_>| {
+            let before = calls.get();
+            work()?;
+            Ok(1e-3 * f64::from(calls.get() - before))
+        };
+        let protocol = Protocol { warmup: 1, runs: 3, max_seconds: 0.0 };
+        let run = || {
+            calls.set(calls.get() + 1);
+            Ok(())
+        };
+        let (times, n) = measure_repeated(protocol, clock, run).unwrap();
+        assert_eq!(n, 5);
+        assert!((times.median() - 1e-3).abs() < 1e-9, "{}", times.median());
+        // Two to choose how many, the warm-up, and three or more spans.
+        assert!(calls.get() >= 2 + 5 * 4, "{}", calls.get());
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn copy<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<
     let (x, mut to) = (device.upload(&x)?, device.allocate::<f32>(len)?);
     device.copy(D::view(&x), D::view_mut(&mut to))?;
     check(&device.download(D::view(&to))?)?;
-    bench.time("copy", size, amount, || device.copy(D::view(&x), D::view_mut(&mut to)))
+    bench.time_kernel("copy", size, amount, || device.copy(D::view(&x), D::view_mut(&mut to)))
 }
 
 /// Gathers half of a table's rows in random order, widened to f32 or unchanged.
@@ -80,5 +80,7 @@ fn rows<D: Device<Scalar = f32>, E: FeatureElement>(
         agree("gather", &found, &expected)?;
     }
     let bytes = (n_out * (dim * (size_of::<E>() + size_of::<f32>()) + size_of::<u32>())) as f64;
-    bench.time("gather", format!("{n_out}of{n_table}x{name}"), Amount::moved(bytes), || gather(&mut out))
+    bench.time_kernel("gather", format!("{n_out}of{n_table}x{name}"), Amount::moved(bytes), || {
+        gather(&mut out)
+    })
 }

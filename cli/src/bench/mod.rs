@@ -26,15 +26,16 @@ use super::table::Table;
 use super::{Global, number, output};
 use cohop::device::{Cpu, Device, Storage};
 use cohop::{Error, Result};
-use measure::{Protocol, Times, measure};
+use measure::{Protocol, Times, Work, measure, measure_repeated};
 use row::{Amount, Row};
 use workload::{Size, Workload};
 
 /// Measure the kernels on this machine
 ///
 /// Checks every answer before timing it. Repeats runs during which other processes were busy, up to three times as many
-/// runs in total. "of copy" is the bandwidth relative to a plain copy's; rows that are read again count again, so it
-/// can exceed 100 % if they stay in a cache.
+/// runs in total. On a GPU, kernels and layers are timed by events on it, around as many launches as take 5 ms. "of
+/// copy" is the bandwidth relative to a plain copy's; rows that are read again count again, so it can exceed 100 % if
+/// they stay in a cache.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -249,6 +250,21 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         format!("{},{parameter}", self.workload.name)
     }
 
+    /// Times `run`, which asks a device for works of its stream and does not wait for it: on a GPU by events there.
+    fn time_kernel(
+        &mut self,
+        work: &'static str,
+        size: String,
+        amount: Amount,
+        run: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let Some(clock) = clock_of(self.device) else { return self.time(work, size, amount, run) };
+        self.bar.set_message(format!("{work} {size}"));
+        self.bar.tick();
+        let (times, launches) = measure_repeated(self.protocol, clock, run)?;
+        self.keep(work, size, &amount, times, None, Some(launches))
+    }
+
     /// Times `run`, which needs no preparation.
     fn time(
         &mut self,
@@ -290,10 +306,10 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
             let warmup = self.protocol.warmup.saturating_sub(1);
             (measure(Protocol { warmup, ..self.protocol }, ready, run)?, peak_bytes)
         };
-        self.keep(work, size, &amount, times, peak_bytes)
+        self.keep(work, size, &amount, times, peak_bytes, None)
     }
 
-    /// Keeps the row of `times`.
+    /// Keeps the row of `times`; `repeats`: of how many runs each is the mean, if they were timed on the device.
     fn keep(
         &mut self,
         work: &'static str,
@@ -301,6 +317,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         amount: &Amount,
         times: Times,
         peak_bytes: Option<u64>,
+        repeats: Option<usize>,
     ) -> Result<()> {
         let times = times.per_part(amount.parts);
         let rate = amount.bytes.map(|bytes| bytes / times.median());
@@ -311,13 +328,27 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
                 return Ok(());
             }
         }
-        let row = Row::new(work, size, &times, amount, peak_bytes, self.copy_rate, self.device.describe());
+        let mut row =
+            Row::new(work, size, &times, amount, peak_bytes, self.copy_rate, self.device.describe());
+        row.repeats = repeats;
         if self.json {
             output::json(&row)?;
         }
         self.rows.push(row);
         Ok(())
     }
+}
+
+/// A clock of a device that has one of its own: a GPU.
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+fn clock_of<D: Storage>(device: &D) -> Option<impl Fn(Work<'_>) -> Result<f64> + use<D>> {
+    let cuda = (device as &dyn Any).downcast_ref::<cohop::device::Cuda<f32>>()?.clone();
+    Some(move |work: Work<'_>| cuda.time(work))
+}
+
+#[cfg(not(any(feature = "cuda", feature = "emulate")))]
+fn clock_of<D: Storage>(_: &D) -> Option<fn(Work<'_>) -> Result<f64>> {
+    None
 }
 
 /// Starts to record the peak memory of a device that counts its buffers: the CPU. Returns the bytes of live buffers.

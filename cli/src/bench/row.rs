@@ -65,6 +65,8 @@ pub(super) struct Row {
     quiet_runs: usize,
     all_runs: usize,
     other_cores: f64,
+    /// Of how many runs in a row, timed on the device, each of these is the mean.
+    pub repeats: Option<usize>,
     /// Bytes moved, if nothing stays in a cache.
     #[serde(rename = "effective_GBps")]
     effective_gbps: Option<f64>,
@@ -105,6 +107,7 @@ impl Row {
             quiet_runs: times.quiet_runs,
             all_runs: times.all_runs,
             other_cores: times.other_cores,
+            repeats: None,
             effective_gbps: rate.map(|rate| rate / 1e9),
             copy_share: rate.map(|rate| rate / copy_rate),
             edges_per_batch: amount.edges,

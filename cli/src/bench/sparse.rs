@@ -108,7 +108,7 @@ fn transpose<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>
     }
     // Reads the sources twice, to count and to place, and writes destinations and positions.
     let amount = Amount::graph_edges(e).bytes((16 * e + 8 * n) as f64);
-    bench.time("transpose", bench.workload.name.clone(), amount, || make(&mut made))
+    bench.time_kernel("transpose", bench.workload.name.clone(), amount, || make(&mut made))
 }
 
 fn spmm<D: Device<Scalar = f32>>(
@@ -155,7 +155,7 @@ fn spmm<D: Device<Scalar = f32>>(
             agree(forward, &row(device, &out, t)?, &expected)?;
         }
         let run = || product(block.csr(), weights, &mut out);
-        bench.time(forward, size.clone(), amount(weight_bytes), run)?;
+        bench.time_kernel(forward, size.clone(), amount(weight_bytes), run)?;
     }
     if bench.wants(backward) {
         let transpose = block.transpose(device)?;
@@ -173,7 +173,7 @@ fn spmm<D: Device<Scalar = f32>>(
             Reduce::Mean => 4,
             Reduce::Weighted => 8,
         };
-        bench.time(backward, size, amount(per_edge), || product(transpose, weights, &mut out))?;
+        bench.time_kernel(backward, size, amount(per_edge), || product(transpose, weights, &mut out))?;
     }
     Ok(())
 }
@@ -240,7 +240,7 @@ fn spmm_max<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>,
     if bench.wants("spmm_max_fwd") {
         let bytes = e * (4 * dim + 4) + n * (8 * dim + 4);
         let run = || forward(&mut out, &mut argmax);
-        bench.time("spmm_max_fwd", size.clone(), Amount::graph_edges(e).bytes(bytes as f64), run)?;
+        bench.time_kernel("spmm_max_fwd", size.clone(), Amount::graph_edges(e).bytes(bytes as f64), run)?;
     }
     if bench.wants("spmm_max_bwd") {
         let transpose = block.transpose(device)?;
@@ -262,7 +262,7 @@ fn spmm_max<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>,
         }
         let bytes = e * (8 * dim + 8) + n * (4 * dim + 4);
         let amount = Amount::graph_edges(e).bytes(bytes as f64);
-        bench.time("spmm_max_bwd", size, amount, || backward(&mut out))?;
+        bench.time_kernel("spmm_max_bwd", size, amount, || backward(&mut out))?;
     }
     Ok(())
 }
@@ -288,5 +288,5 @@ fn sddmm<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>, block: &Block<D>, di
     // Each destination's row is read once for all its edges.
     let bytes = e * (4 * dim + 8) + n * (4 * dim + 4);
     let amount = Amount::multiply_adds((e * dim) as f64).bytes(bytes as f64);
-    bench.time("sddmm_dot", bench.size(format_args!("d={dim}")), amount, || dots(&mut out))
+    bench.time_kernel("sddmm_dot", bench.size(format_args!("d={dim}")), amount, || dots(&mut out))
 }

@@ -56,7 +56,7 @@ fn moments<S: Scalar>(
     check_vectors(x.cols, [("mean", mean.len()), ("squares", squares.len())])?;
     device.sum_rows(x, mean, Write::Assign)?;
     let share = if x.rows == 0 { S::zero() } else { S::from_f64(1.0 / x.rows as f64) };
-    mean.iter_mut().for_each(|mean| *mean = *mean * share);
+    mean.iter_mut().for_each(|mean| *mean *= share);
     sum_squared_deviation(device, x, mean, squares)
 }
 

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Activity {
     /// Times that the host waited for the device.
     pub waits: u64,
+    /// Times that the host waited for an event of earlier work, while later work was queued: a device that is not
+    /// behind costs nothing then, and one that is does not run dry.
+    pub waits_for_events: u64,
     /// Kernels launched. Those that CUDA's own libraries launch are not counted; on a GPU, those of all devices of the
     /// process are.
     pub launches: u64,
@@ -23,6 +26,7 @@ impl Sub for Activity {
     fn sub(self, earlier: Activity) -> Activity {
         Activity {
             waits: self.waits - earlier.waits,
+            waits_for_events: self.waits_for_events - earlier.waits_for_events,
             launches: self.launches - earlier.launches,
             bytes_to_device: self.bytes_to_device - earlier.bytes_to_device,
             bytes_to_host: self.bytes_to_host - earlier.bytes_to_host,
@@ -34,6 +38,7 @@ impl Sub for Activity {
 #[derive(Default)]
 pub(super) struct Counters {
     waits: AtomicU64,
+    waits_for_events: AtomicU64,
     bytes_to_device: AtomicU64,
     bytes_to_host: AtomicU64,
 }
@@ -41,6 +46,10 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn wait(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn wait_for_event(&self) {
+        self.waits_for_events.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn copy_to_device(&self, bytes: usize) {
@@ -52,8 +61,9 @@ impl Counters {
     }
 
     pub(super) fn activity(&self, launches: u64) -> Activity {
-        let [waits, bytes_to_device, bytes_to_host] =
-            [&self.waits, &self.bytes_to_device, &self.bytes_to_host].map(|n| n.load(Ordering::Relaxed));
-        Activity { waits, launches, bytes_to_device, bytes_to_host }
+        let counts = [&self.waits, &self.waits_for_events, &self.bytes_to_device, &self.bytes_to_host];
+        let [waits, waits_for_events, bytes_to_device, bytes_to_host] =
+            counts.map(|n| n.load(Ordering::Relaxed));
+        Activity { waits, waits_for_events, launches, bytes_to_device, bytes_to_host }
     }
 }

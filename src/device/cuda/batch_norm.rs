@@ -20,7 +20,8 @@ impl<S: Scalar> BatchNorm for Cuda<S> {
         let scratch = self.scratch::<S>(3 * n_parts as usize * x.cols)?;
         let (x, parts) = (x.data.pointer().cast(), scratch.pointer().cast());
         let (mean, squares, stream) = (mean.pointer().cast(), squares.pointer().cast(), self.stream()?);
-        // SAFETY: `x` holds `rows * cols` scalars, `mean` and `squares` `cols`, the scratch memory `3 * n_parts * cols`.
+        // SAFETY: `x` holds `rows * cols` scalars, `mean` and `squares` `cols`, the scratch memory
+        // `3 * n_parts * cols`.
         let code = unsafe { ffi::cohop_moments(dtype::<S>(), rows, cols, x, parts, mean, squares, stream) };
         self.check("moments", code)
     }

@@ -168,6 +168,17 @@ impl Context {
         })
     }
 
+    /// Waits for what `query` asks about as long as works may wait for other devices: those may never end, and a call of
+    /// the driver that waits for them would not either.
+    fn watch(&self, query: impl Fn() -> sys::CUresult) -> Result<()> {
+        self.bind()?;
+        while !self.watches.is_empty() && query() == sys::CUresult::CUDA_ERROR_NOT_READY {
+            self.watches.look()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     /// The error to be returned for a failure, of the driver or of a library over it.
     pub(super) fn fail(&self, failure: Failure) -> Error {
         self.lost.fail(failure)
@@ -213,16 +224,8 @@ impl Stream {
 
     /// Waits for all work given to the stream so far.
     pub(super) fn synchronize(&self) -> Result<()> {
-        self.context.bind()?;
-        // What waits for other devices may never end, and a call of the driver that waits for it would not either.
-        while !self.context.watches.is_empty() {
-            // SAFETY: the stream is live.
-            match unsafe { sys::cuStreamQuery(self.raw) } {
-                sys::CUresult::CUDA_ERROR_NOT_READY => self.context.watches.look()?,
-                code => return self.context.check("wait for the device", code),
-            }
-            std::thread::yield_now();
-        }
+        // SAFETY: the stream is live.
+        self.context.watch(|| unsafe { sys::cuStreamQuery(self.raw) })?;
         // SAFETY: the stream is live.
         self.context.check("wait for the device", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
@@ -239,11 +242,19 @@ impl Stream {
 
     /// An event that follows all work given to the stream so far.
     pub(super) fn record(&self) -> Result<Event> {
+        self.record_with(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// The same, with the time at which the stream passes it.
+    pub(super) fn record_timed(&self) -> Result<Event> {
+        self.record_with(sys::CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    fn record_with(&self, flags: sys::CUevent_flags) -> Result<Event> {
         self.context.bind()?;
         let mut raw = std::ptr::null_mut();
-        let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: written during the call only.
-        self.context.check("create an event", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
+        self.context.check("create an event", unsafe { sys::cuEventCreate(&mut raw, flags as u32) })?;
         let event = Event { raw, context: self.context.clone() };
         // SAFETY: both are live, and of this context.
         self.context.check("record an event", unsafe { sys::cuEventRecord(raw, self.raw) })?;
@@ -291,6 +302,26 @@ impl Event {
             sys::CUresult::CUDA_ERROR_NOT_READY => false,
             code => self.context.check("query an event", code).is_ok(),
         }
+    }
+}
+
+impl Event {
+    /// Seconds from this event to `end`, both [timed](Stream::record_timed) and passed.
+    pub(super) fn seconds_until(&self, end: &Event) -> Result<f64> {
+        self.context.bind()?;
+        let mut milliseconds = 0.0;
+        // SAFETY: both events are live; written during the call only.
+        let code = unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, self.raw, end.raw) };
+        self.context.check("read the time between events", code)?;
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+
+    /// Waits until the stream has passed it.
+    pub(super) fn reach(&self) -> Result<()> {
+        // SAFETY: the event is live.
+        self.context.watch(|| unsafe { sys::cuEventQuery(self.raw) })?;
+        // SAFETY: as above.
+        self.context.check("wait for an event", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 }
 

@@ -251,6 +251,11 @@ impl Driver {
         self.stream.record()
     }
 
+    /// The same, with the time at which the stream passes it.
+    pub(super) fn record_timed(&self) -> Result<Event> {
+        self.stream.record_timed()
+    }
+
     /// Makes all work given to the stream from now on wait for `event`.
     pub(super) fn wait_for(&self, event: &Event) -> Result<()> {
         self.stream.wait_for(event)

@@ -235,6 +235,27 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
+pub struct cohop_parameter {
+    pub n: u64,
+    pub grad: *const ::std::os::raw::c_void,
+    pub first_moment: *mut ::std::os::raw::c_void,
+    pub second_moment: *mut ::std::os::raw::c_void,
+    pub value: *mut ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cohop_parameter"][::std::mem::size_of::<cohop_parameter>() - 40usize];
+    ["Alignment of cohop_parameter"][::std::mem::align_of::<cohop_parameter>() - 8usize];
+    ["Offset of field: cohop_parameter::n"][::std::mem::offset_of!(cohop_parameter, n) - 0usize];
+    ["Offset of field: cohop_parameter::grad"][::std::mem::offset_of!(cohop_parameter, grad) - 8usize];
+    ["Offset of field: cohop_parameter::first_moment"]
+        [::std::mem::offset_of!(cohop_parameter, first_moment) - 16usize];
+    ["Offset of field: cohop_parameter::second_moment"]
+        [::std::mem::offset_of!(cohop_parameter, second_moment) - 24usize];
+    ["Offset of field: cohop_parameter::value"][::std::mem::offset_of!(cohop_parameter, value) - 32usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
 pub struct cohop_graph {
     pub n_vertices: u64,
     pub indptr: *const u64,
@@ -280,6 +301,7 @@ pub const COHOP_FOUND_HUBS: _bindgen_ty_3 = 2;
 pub const COHOP_FOUND_KEPT: _bindgen_ty_3 = 3;
 pub const COHOP_FOUND_SCRATCH: _bindgen_ty_3 = 4;
 pub const COHOP_FOUND_EXPECTED: _bindgen_ty_3 = 5;
+pub const COHOP_FOUND_NEW: _bindgen_ty_3 = 6;
 pub const COHOP_FOUND_ENTRIES: _bindgen_ty_3 = 8;
 pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
 pub const COHOP_HUB_DEGREE: _bindgen_ty_4 = 4096;
@@ -1031,12 +1053,9 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cohop_adam_step(
         scalar: cohop_dtype,
-        n: u64,
-        step: *const cohop_adam,
-        grad: *const ::std::os::raw::c_void,
-        first_moment: *mut ::std::os::raw::c_void,
-        second_moment: *mut ::std::os::raw::c_void,
-        parameter: *mut ::std::os::raw::c_void,
+        n_parameters: u64,
+        parameters: *const cohop_parameter,
+        steps: *const cohop_adam,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_adam_rows(
@@ -1055,13 +1074,11 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cohop_sgd_step(
         scalar: cohop_dtype,
-        n: u64,
+        n_parameters: u64,
+        parameters: *const cohop_parameter,
         lr: f64,
         momentum: f64,
         weight_decay: f64,
-        grad: *const ::std::os::raw::c_void,
-        velocity: *mut ::std::os::raw::c_void,
-        parameter: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_sample_rows(

@@ -187,6 +187,11 @@ impl<T> CudaBuffer<T> {
         self.len == 0
     }
 
+    /// Forgets all elements but the first `len`; their memory stays with the buffer.
+    pub(super) fn shorten(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     pub(super) fn view(&self) -> CudaView<'_, T> {
         CudaView { address: self.address, len: self.len, lifetime: PhantomData }
     }

@@ -122,6 +122,23 @@ impl<S: Scalar> Cuda<S> {
         self.queue.counters.activity(self.driver().launches())
     }
 
+    /// Seconds that the device is at what `work` asks it for, by two events of its stream, one before and one after:
+    /// what the host does meanwhile counts only where the device waits for it. What ran before is not counted, and the
+    /// work is done when this returns.
+    ///
+    /// A launch takes the host some microseconds, so that a short kernel is timed by many launches in one `work`. On
+    /// the emulator the clock is the host's.
+    ///
+    /// Errors: those of `work`, or the device fails.
+    pub fn time(&self, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        self.synchronize()?;
+        let begin = self.driver().record_timed()?;
+        work()?;
+        let end = self.driver().record_timed()?;
+        self.synchronize()?;
+        begin.seconds_until(&end)
+    }
+
     fn driver(&self) -> &Arc<Driver> {
         self.queue.pool.driver()
     }
@@ -354,6 +371,12 @@ impl<S: Scalar> Storage for Cuda<S> {
     fn wait_for(&self, event: &Event) -> Result<()> {
         self.stream()?;
         self.driver().wait_for(event)
+    }
+
+    fn reach(&self, event: &Event) -> Result<()> {
+        self.stream()?;
+        self.queue.counters.wait_for_event();
+        event.reach()
     }
 
     fn host(&self) -> Cpu<S> {

@@ -2,7 +2,7 @@
 
 use super::{Cuda, CudaView, CudaViewMut, dtype, ffi};
 use crate::device::optimizer::{AdamConstants, check_adam_rows};
-use crate::device::{AdamStep, Matrix, MatrixMut, Optimizer, Scalar, SgdStep};
+use crate::device::{AdamParameter, AdamStep, Matrix, MatrixMut, Optimizer, Scalar, SgdParameter, SgdStep};
 use crate::error::{Result, check_length};
 
 impl<S: Scalar> Optimizer for Cuda<S> {
@@ -14,16 +14,28 @@ impl<S: Scalar> Optimizer for Cuda<S> {
         second_moment: CudaViewMut<'_, S>,
         parameter: CudaViewMut<'_, S>,
     ) -> Result<()> {
-        check_length("grad", grad.len(), parameter.len())?;
-        check_length("first_moment", first_moment.len(), parameter.len())?;
-        check_length("second_moment", second_moment.len(), parameter.len())?;
-        let constants = adam_constants(step)?;
-        let (n, grad, parameter) = (grad.len() as u64, grad.pointer().cast(), parameter.pointer().cast());
-        let (m, v) = (first_moment.pointer().cast(), second_moment.pointer().cast());
-        let stream = self.stream()?;
-        // SAFETY: all four hold `n` scalars, and the constants live through the call.
-        let code =
-            unsafe { ffi::cohop_adam_step(dtype::<S>(), n, &constants, grad, m, v, parameter, stream) };
+        self.adam_all(vec![AdamParameter { step, grad, first_moment, second_moment, parameter }])
+    }
+
+    fn adam_all(&self, parameters: Vec<AdamParameter<'_, Self>>) -> Result<()> {
+        let mut steps = Vec::with_capacity(parameters.len());
+        let mut raw = Vec::with_capacity(parameters.len());
+        for AdamParameter { step, grad, first_moment, second_moment, parameter } in &parameters {
+            check_length("grad", grad.len(), parameter.len())?;
+            check_length("first_moment", first_moment.len(), parameter.len())?;
+            check_length("second_moment", second_moment.len(), parameter.len())?;
+            steps.push(adam_constants(*step)?);
+            raw.push(ffi::cohop_parameter {
+                n: grad.len() as u64,
+                grad: grad.pointer().cast(),
+                first_moment: first_moment.pointer().cast(),
+                second_moment: second_moment.pointer().cast(),
+                value: parameter.pointer().cast(),
+            });
+        }
+        let (n, stream) = (raw.len() as u64, self.stream()?);
+        // SAFETY: of each parameter all four hold `n` scalars, and the constants live through the call.
+        let code = unsafe { ffi::cohop_adam_step(dtype::<S>(), n, raw.as_ptr(), steps.as_ptr(), stream) };
         self.check("adam", code)
     }
 
@@ -70,26 +82,27 @@ impl<S: Scalar> Optimizer for Cuda<S> {
         velocity: CudaViewMut<'_, S>,
         parameter: CudaViewMut<'_, S>,
     ) -> Result<()> {
-        check_length("grad", grad.len(), parameter.len())?;
-        check_length("velocity", velocity.len(), parameter.len())?;
+        self.sgd_all(step, vec![SgdParameter { grad, velocity, parameter }])
+    }
+
+    fn sgd_all(&self, step: SgdStep, parameters: Vec<SgdParameter<'_, Self>>) -> Result<()> {
+        let mut raw = Vec::with_capacity(parameters.len());
+        for SgdParameter { grad, velocity, parameter } in &parameters {
+            check_length("grad", grad.len(), parameter.len())?;
+            check_length("velocity", velocity.len(), parameter.len())?;
+            raw.push(ffi::cohop_parameter {
+                n: grad.len() as u64,
+                grad: grad.pointer().cast(),
+                first_moment: velocity.pointer().cast(),
+                second_moment: std::ptr::null_mut(),
+                value: parameter.pointer().cast(),
+            });
+        }
         let SgdStep { lr, momentum, weight_decay } = step;
-        let (n, grad) = (grad.len() as u64, grad.pointer().cast());
-        let (velocity, parameter) = (velocity.pointer().cast(), parameter.pointer().cast());
-        let stream = self.stream()?;
-        // SAFETY: all three hold `n` scalars.
-        let code = unsafe {
-            ffi::cohop_sgd_step(
-                dtype::<S>(),
-                n,
-                lr,
-                momentum,
-                weight_decay,
-                grad,
-                velocity,
-                parameter,
-                stream,
-            )
-        };
+        let (n, stream) = (raw.len() as u64, self.stream()?);
+        // SAFETY: of each parameter all three hold `n` scalars.
+        let code =
+            unsafe { ffi::cohop_sgd_step(dtype::<S>(), n, raw.as_ptr(), lr, momentum, weight_decay, stream) };
         self.check("sgd", code)
     }
 }

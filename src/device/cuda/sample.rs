@@ -2,7 +2,8 @@
 //!
 //! A block is made in three steps, between which the host reads a few totals to allocate what comes next: the rows are
 //! looked up and what they keep is counted ([`Layer`]); the edges are picked ([`pick`], [`labor`], [`walk`]); their
-//! sources are relabelled ([`relabel`]). Every decision is the CPU's, bit for bit: the same block.
+//! sources are relabelled ([`relabel`]). Where the fanout bounds the number of edges, memory is allocated for as many,
+//! and the host reads once, at the end. Every decision is the CPU's, bit for bit: the same block.
 
 mod labor;
 mod pick;
@@ -11,6 +12,7 @@ mod relabel;
 pub(super) mod tests;
 mod walk;
 
+use self::relabel::Relabelled;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -23,6 +25,10 @@ use crate::device::{
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::rng::Variates;
+
+/// The most edges that memory is allocated for without knowing that there are so many; each costs some 40 bytes. Few on
+/// the emulator, so that tests reach both ways.
+const MOST_UNREAD: usize = if cfg!(feature = "emulate") { 1 << 12 } else { 1 << 24 };
 
 /// A graph in the memory of a CUDA device. Clones share it.
 #[derive(Clone, Debug)]
@@ -104,17 +110,20 @@ impl<S: Scalar> Sample for Cuda<S> {
         let arrays = &*graph.arrays;
         check_method(arrays.edge_type.is_some(), arrays.edge_weight.is_some(), spec, variates)?;
         let takes_edges = spec.method.takes_edges();
-        let kept = if dst.is_empty() {
-            Kept {
+        let edge_type = takes_edges && arrays.edge_type.is_some();
+        let (kept, relabelled) = if dst.is_empty() {
+            let kept = Kept {
                 n_edge: 0,
+                is_bound: false,
                 indptr: self.upload(&[0])?,
                 edge_id: takes_edges.then(|| self.scratch(0)).transpose()?,
                 source: None,
                 weight: None,
-            }
+            };
+            (kept, Relabelled::nothing(self, edge_type, spec.edge_weights)?)
         } else {
             let layer = Layer::begin(self, graph, dst, spec, variates, layer)?;
-            match spec.method {
+            let mut kept = match spec.method {
                 Method::Walk { walks, length, restart } => layer.walk(walks, length, restart)?,
                 Method::Labor { iterations, fixed_size, layer_dependent }
                     if iterations != LaborIterations::Fixed(0) && spec.fanout > 0 =>
@@ -122,10 +131,10 @@ impl<S: Scalar> Sample for Cuda<S> {
                     layer.labor(iterations, fixed_size, layer_dependent)?
                 }
                 _ => layer.pick()?,
-            }
+            };
+            let relabelled = layer.relabel(&mut kept, edge_type)?;
+            (kept, relabelled)
         };
-        let edge_type = takes_edges && arrays.edge_type.is_some();
-        let relabelled = self.relabel(graph, dst, &kept, edge_type, spec.edge_weights)?;
         let weight = match kept.weight {
             None if spec.method.has_weights() => Some(self.scratch(0)?),
             weight => weight,
@@ -184,6 +193,8 @@ impl<S: Scalar> Sample for Cuda<S> {
 /// What the rows of a block keep.
 struct Kept<S: Scalar> {
     n_edge: usize,
+    /// Whether `n_edge` is only a bound: then the ids of edges that there are not are `u64::MAX`, at the end.
+    is_bound: bool,
     indptr: CudaBuffer<u32>,
     /// `None` for walks.
     edge_id: Option<CudaBuffer<u64>>,
@@ -197,6 +208,7 @@ struct Found {
     kept: u64,
     scratch: u64,
     expected: u64,
+    new: u64,
 }
 
 /// One layer's sampling, and what is known of its rows.
@@ -323,7 +335,7 @@ impl<'a, S: Scalar> Layer<'a, S> {
         let kept = entry(ffi::COHOP_FOUND_KEPT);
         check_edges(kept)?;
         let (scratch, expected) = (entry(ffi::COHOP_FOUND_SCRATCH), entry(ffi::COHOP_FOUND_EXPECTED));
-        Ok(Found { kept, scratch, expected })
+        Ok(Found { kept, scratch, expected, new: entry(ffi::COHOP_FOUND_NEW) })
     }
 
     /// The block's `indptr`.
@@ -359,6 +371,26 @@ impl<'a, S: Scalar> Layer<'a, S> {
         if n_edge > 0 {
             fill(n_edge, &indptr, &edge_id)?;
         }
-        Ok(Kept { n_edge: n_edge as usize, indptr, edge_id: Some(edge_id), source: None, weight: None })
+        let (n_edge, edge_id) = (n_edge as usize, Some(edge_id));
+        Ok(Kept { n_edge, is_bound: false, indptr, edge_id, source: None, weight: None })
+    }
+
+    /// A block of at most `fanout` edges a row, which `fill` picks into memory for as many: the host need not know yet
+    /// how many there are. Reads their number if that would be too much memory.
+    fn kept_at_most(
+        &self,
+        offsets: &CudaBuffer<u64>,
+        fill: impl FnOnce(u64, &CudaBuffer<u32>, &CudaBuffer<u64>) -> Result<()>,
+    ) -> Result<Kept<S>> {
+        let n_edge = self.n().saturating_mul(self.spec.fanout);
+        if n_edge > MOST_UNREAD {
+            return self.kept(offsets, fill);
+        }
+        let indptr = self.indptr(offsets)?;
+        let mut edge_id = self.cuda.scratch(n_edge)?;
+        self.cuda.fill(u64::MAX, edge_id.view_mut())?;
+        fill(n_edge as u64, &indptr, &edge_id)?;
+        let edge_id = Some(edge_id);
+        Ok(Kept { n_edge, is_bound: true, indptr, edge_id, source: None, weight: None })
     }
 }

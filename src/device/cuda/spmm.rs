@@ -183,3 +183,33 @@ impl<S: Scalar> Cuda<S> {
         self.check(operation, code)
     }
 }
+
+#[cfg(all(test, feature = "emulate"))]
+mod tests {
+    use super::*;
+    use crate::device::Storage;
+
+    /// Of a row of 600 entries, as a hub or as a row that is known to be short.
+    #[test]
+    fn where_no_row_is_a_hub_nothing_is_launched_and_kept_for_hubs() {
+        let device = Cuda::<f32>::new(0).unwrap();
+        let (ends, indices) = (device.upload(&[0, 600]).unwrap(), device.upload(&[0; 600]).unwrap());
+        let x = device.upload(&[1.0f32]).unwrap();
+        let mut out = device.upload(&[0.0f32]).unwrap();
+        let mut launches = |longest_row| {
+            let x = Matrix::from_view(x.view(), 1, 1).unwrap();
+            let to = MatrixMut::from_view(out.view_mut(), 1, 1).unwrap();
+            let a = Csr::from_views(&device, ends.view(), indices.view(), 1).unwrap();
+            let before = device.activity().launches;
+            device.spmm(Csr { longest_row, ..a }, Weights::ones(), x, to, Write::Assign).unwrap();
+            assert_eq!(device.download(out.view()).unwrap(), [600.0]);
+            device.activity().launches - before
+        };
+        assert_eq!([None, Some(600), Some(25)].map(&mut launches), [2, 2, 1]);
+        // SAFETY: a function of its arguments.
+        let bytes = |longest| unsafe { ffi::cohop_spmm_bytes(dtype::<f32>(), 1 << 30, longest, 64) };
+        assert_eq!((bytes(25), bytes(512)), (0, 0));
+        // A row of 64 sums, and which row it is of, for every 512 entries.
+        assert_eq!(bytes(1 << 30), (1 << 30) / 512 * (4 + 4 * 64));
+    }
+}

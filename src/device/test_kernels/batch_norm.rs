@@ -104,17 +104,22 @@ fn batch_norm_of_long_and_wide_matrices<D: BatchNorm>(device: &D) {
 }
 
 /// Per column, in f64: the mean, and the sum of squared deviations from it. Of differences from the first row, which
-/// are exact where the mean is large.
+/// are exact where the mean is large, and with what rounding takes away from the sums: kernels may compute in f64 too.
 fn naive_moments(x: &[f64], rows: usize, cols: usize) -> [Vec<f64>; 2] {
     let column = |c: usize| (0..rows).map(move |i| x[i * cols + c] - x[c]);
-    let mean: Vec<f64> = (0..cols).map(|c| column(c).sum::<f64>() / rows.max(1) as f64).collect();
-    let squares = (0..cols).map(|c| column(c).map(|d| (d - mean[c]).powi(2)).sum()).collect();
+    let sums = |term: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+        let mut sums = Expected::zeros(cols);
+        (0..cols).for_each(|c| column(c).for_each(|d| sums.add(c, term(c, d))));
+        sums.values.iter().zip(&sums.rounded).map(|(sum, rounded)| sum + rounded).collect()
+    };
+    let mean: Vec<f64> = sums(&|_, d| d).iter().map(|sum| sum / rows.max(1) as f64).collect();
+    let squares = sums(&|c, d| (d - mean[c]).powi(2));
     let first = |c: usize| if rows == 0 { 0.0 } else { x[c] };
     [(0..cols).map(|c| first(c) + mean[c]).collect(), squares]
 }
 
-/// Mean and squares of one call, whose errors are at most `bound` epsilons of the largest element and of the squares, or
-/// not above those of two passes over `x`.
+/// Mean and squares of one call, whose errors are at most `bound` epsilons of the largest element and of the squares,
+/// or not above those of two passes over `x`.
 #[track_caller]
 fn check_moments<D: BatchNorm + Elementwise>(
     device: &D,
@@ -132,7 +137,7 @@ fn check_moments<D: BatchNorm + Elementwise>(
     device.scale(1.0 / rows.max(1) as f64, two_passes.view(), rounded.view_mut(), Write::Assign).unwrap();
     device.sum_squared_deviation(x_on, rounded.view(), two_passes.view_mut()).unwrap();
 
-    let [x, mean, squares] = [x, &mean.read(), &squares.read()].map(|values| to_f64(values));
+    let [x, mean, squares] = [x, &mean.read(), &squares.read()].map(to_f64);
     let [rounded, two_passes] = [&rounded, &two_passes].map(|values| to_f64(&values.read()));
     let [exact_mean, exact] = naive_moments(&x, rows, cols);
     let epsilon = bound * D::Scalar::epsilon().widen_f64();
@@ -181,7 +186,7 @@ fn moments_with_outliers<D: BatchNorm + Elementwise>(device: &D) {
     let (rows, cols) = (1500, 4);
     let mut x = Random(10).values::<D::Scalar>(rows * cols, false);
     for row in (0..rows).step_by(32) {
-        x[row * cols..(row + 1) * cols].iter_mut().for_each(|x| *x = *x * D::Scalar::from_f64(1000.0));
+        x[row * cols..(row + 1) * cols].iter_mut().for_each(|x| *x *= D::Scalar::from_f64(1000.0));
     }
     check_moments(device, &x, rows, cols, 64.0);
     let constant = Guarded::new(device, &vec![D::Scalar::from_f64(12345.678); rows * cols]);

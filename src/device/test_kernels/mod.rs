@@ -18,6 +18,7 @@ mod relation;
 mod rows;
 mod sample;
 mod sparse;
+mod sparse_hubs;
 mod sparse_not_finite;
 mod threads;
 

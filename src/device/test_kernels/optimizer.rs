@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::{Expected, Guarded, Random, dims, for_cases, test_devices, to_f64};
-use crate::device::{AdamStep, FeatureElement, Optimizer, Scalar, SgdStep};
+use crate::device::{AdamParameter, AdamStep, FeatureElement, Optimizer, Scalar, SgdParameter, SgdStep};
 use crate::error::Error;
 
 test_devices! {
-    adam adam_of_rows adam_of_rows_out_of_order_or_range sgd optimizer_arguments
+    adam adam_of_rows adam_of_rows_out_of_order_or_range sgd optimizer_arguments many_parameters
 }
 
 const STEP: AdamStep = AdamStep {
@@ -163,4 +163,48 @@ fn adam_of_rows_out_of_order_or_range<D: Optimizer>(device: &D) {
     let error =
         device.adam_rows(STEP, index.view(), grad.matrix(2, 3), moments.0, moments.1, parameter).unwrap_err();
     assert!(matches!(error, Error::WrongLength { array: "columns of grad", .. }), "{error}");
+}
+
+/// All at once they get the bits that each gets alone, more than a launch takes and some without elements.
+fn many_parameters<D: Optimizer>(device: &D) {
+    for_cases((0..80usize, any::<u64>()), |(n, seed)| {
+        let mut random = Random(seed);
+        let lens: Vec<usize> = (0..n).map(|_| [0, 1, 3, 64, 700, 2100][random.index(6)]).collect();
+        let mut values = |of: fn(D::Scalar) -> D::Scalar| -> Vec<Vec<D::Scalar>> {
+            lens.iter().map(|&len| random.values(len, false).into_iter().map(of).collect()).collect()
+        };
+        let (grad, m, v, p) = (values(|x| x), values(|x| x), values(|x| x * x), values(|x| x));
+        let upload =
+            |of: &[Vec<D::Scalar>]| -> Vec<_> { of.iter().map(|x| Guarded::new(device, x)).collect() };
+        let read = |of: &[Guarded<D>]| -> Vec<Vec<f64>> { of.iter().map(|x| to_f64(&x.read())).collect() };
+        let step = |i: usize| AdamStep { weight_decay: 0.1 * (i % 3) as f64, ..STEP };
+        let grad = upload(&grad);
+        let state = || [upload(&m), upload(&v), upload(&p)];
+        let ([mut m1, mut v1, mut p1], [mut m2, mut v2, mut p2]) = (state(), state());
+        let mut all = Vec::new();
+        for (i, ((m, v), p)) in m1.iter_mut().zip(&mut v1).zip(&mut p1).enumerate() {
+            let (first_moment, second_moment, parameter) = (m.view_mut(), v.view_mut(), p.view_mut());
+            let grad = grad[i].view();
+            all.push(AdamParameter { step: step(i), grad, first_moment, second_moment, parameter });
+        }
+        device.adam_all(all).unwrap();
+        for i in 0..n {
+            let (m, v, p) = (m2[i].view_mut(), v2[i].view_mut(), p2[i].view_mut());
+            device.adam(step(i), grad[i].view(), m, v, p).unwrap();
+        }
+        assert_eq!([read(&m1), read(&v1), read(&p1)], [read(&m2), read(&v2), read(&p2)]);
+        for momentum in [0.0, 0.9] {
+            let step = SgdStep { lr: 0.05, momentum, weight_decay: 0.01 };
+            let mut all = Vec::new();
+            for (i, (m, p)) in m1.iter_mut().zip(&mut p1).enumerate() {
+                let (velocity, parameter) = (m.view_mut(), p.view_mut());
+                all.push(SgdParameter { grad: grad[i].view(), velocity, parameter });
+            }
+            device.sgd_all(step, all).unwrap();
+            for i in 0..n {
+                device.sgd(step, grad[i].view(), m2[i].view_mut(), p2[i].view_mut()).unwrap();
+            }
+            assert_eq!([read(&m1), read(&p1)], [read(&m2), read(&p2)]);
+        }
+    });
 }

@@ -14,8 +14,7 @@ test_devices! {
     spmm spmm_heads spmm_max spmm_max_nan spmm_max_ties spmm_max_backward transpose inverse_degree
     inverse_weight_sum permutations_are_inverted
     sddmm_dot sddmm_add sddmm_of_entries_far_apart
-    wide_rows giant_row many_hubs a_wrong_bound_of_rows_is_only_slow rows_around_the_limit_of_hubs mean_over_nothing_is_zero half_precision_counts_exactly
-    wrong_lengths_are_errors
+    wide_rows mean_over_nothing_is_zero half_precision_counts_exactly wrong_lengths_are_errors
 }
 
 /// A pattern on a device. Of some, the longest row is known.
@@ -36,7 +35,7 @@ impl<D: Storage> Sparse<D> {
             indptr: Guarded::new(device, &a.indptr),
             indices: Guarded::new(device, &a.indices),
             edge: edge.map(|edge| Guarded::new(device, edge)),
-            longest_row: (a.n_edge() % 2 == 0).then(|| longest_row(&a.indptr)),
+            longest_row: a.n_edge().is_multiple_of(2).then(|| longest_row(&a.indptr)),
         }
     }
 
@@ -392,7 +391,7 @@ fn sddmm_of_entries_far_apart<D: Sddmm>(device: &D) {
 }
 
 /// All kernels of this file.
-fn check_all<D: Spmm + Sddmm + Structure>(
+pub(super) fn check_all<D: Spmm + Sddmm + Structure>(
     device: &D,
     a: &Pattern,
     dim: usize,
@@ -416,56 +415,6 @@ fn wide_rows<D: Spmm + Sddmm + Structure>(device: &D) {
     for (dim, write) in [(1024, Write::Assign), (1023, Write::Add)] {
         check_all(device, &a, dim, write, &mut random);
         check_sddmm_dot(device, &a, 3, dim, true, write);
-    }
-}
-
-fn giant_row<D: Spmm + Sddmm + Structure>(device: &D) {
-    let mut random = Random(4);
-    let a = Pattern::of_row_lengths(&[3, 100_000, 0, 2], 40, &mut random);
-    for (dim, write) in [(1, Write::Assign), (4, Write::Add)] {
-        check_all(device, &a, dim, write, &mut random);
-    }
-}
-
-/// On CUDA, the second launch merges hubs of many chunks by all groups of a block, one after the other, and hubs of few
-/// by one group: several of both in one block, and one of each number of chunks around the limit of 16.
-fn many_hubs<D: Spmm + Sddmm + Structure>(device: &D) {
-    let mut random = Random(6);
-    let degrees = [600, 4096, 4095, 4352, 4351, 0, 9000, 1000, 30_000, 3, 4608, 5000];
-    let a = Pattern::of_row_lengths(&degrees, 9, &mut random);
-    for (dim, write) in [(3, Write::Assign), (32, Write::Add), (132, Write::Assign)] {
-        check_all(device, &a, dim, write, &mut random);
-    }
-}
-
-/// The bound of a row's entries is a hint.
-fn a_wrong_bound_of_rows_is_only_slow<D: Spmm>(device: &D) {
-    let mut random = Random(7);
-    let a = Pattern::of_row_lengths(&[3, 2000, 0, 700], 9, &mut random);
-    let x = random.values::<D::Scalar>(a.n_cols * 4, true);
-    let mut expected = Expected::zeros(a.n_rows * 4);
-    naive::spmm(&a, |_, _, _| 1.0, &to_f64(&x), 4, &mut expected);
-    let (sparse, x) = (Sparse::new(device, &a, None), Guarded::new(device, &x));
-    for longest_row in [None, Some(0), Some(10), Some(600), Some(usize::MAX)] {
-        let mut out = Guarded::poisoned(device, a.n_rows * 4);
-        let (csr, to) = (Csr { longest_row, ..sparse.csr() }, out.matrix_mut(a.n_rows, 4));
-        device.spmm(csr, Weights::ones(), x.matrix(a.n_cols, 4), to, Write::Assign).unwrap();
-        expected.check(&out.read(), true);
-    }
-}
-
-/// On CUDA, rows of more than 512 entries are cut into chunks.
-fn rows_around_the_limit_of_hubs<D: Spmm + Sddmm + Structure>(device: &D) {
-    let mut random = Random(5);
-    let degrees = [512, 513, 0, 514, 511, 1024, 1, 767, 768, 769, 0, 0, 1500, 600];
-    let a = Pattern::of_row_lengths(&degrees, 9, &mut random);
-    for (dim, write) in [(6, Write::Assign), (16, Write::Add)] {
-        check_all(device, &a, dim, write, &mut random);
-    }
-    // One row, of as many entries as need no chunks, and of one more.
-    for degree in [512, 513] {
-        let a = Pattern::of_row_lengths(&[degree], 3, &mut random);
-        check_all(device, &a, 4, Write::Assign, &mut random);
     }
 }
 

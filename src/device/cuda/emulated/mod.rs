@@ -285,7 +285,7 @@ impl Driver {
                 }
             }
         })));
-        let used_until = is_shared.then(|| Event(last.mark()));
+        let used_until = is_shared.then(|| Event(last.mark(), last.clock().clone()));
         Ok(Driver::POOLED.then_some(Free { address, used_until }))
     }
 
@@ -413,7 +413,12 @@ impl Driver {
     /// An event that follows all work given to the stream so far.
     pub(super) fn record(&self) -> Result<Event> {
         self.bind()?;
-        Ok(Event(self.stream.mark()))
+        Ok(Event(self.stream.mark(), self.stream.clock().clone()))
+    }
+
+    /// The same: every event here has its time.
+    pub(super) fn record_timed(&self) -> Result<Event> {
+        self.record()
     }
 
     /// Makes all work given to the stream from now on wait for `event`.
@@ -426,12 +431,27 @@ impl Driver {
 
 /// A point in a stream.
 #[derive(Debug)]
-pub struct Event(Arc<Mark>);
+pub struct Event(Arc<Mark>, Arc<Clock>);
 
 impl Event {
     /// Whether the stream has passed it.
     pub(super) fn is_done(&self) -> bool {
         self.0.is_passed()
+    }
+
+    /// Waits until the stream has passed it.
+    pub(super) fn reach(&self) -> Result<()> {
+        self.1.reach(&self.0)
+    }
+
+    /// Seconds of the host's clock from this event to `end`, both passed.
+    pub(super) fn seconds_until(&self, end: &Event) -> Result<f64> {
+        self.0.seconds_until(&end.0).ok_or_else(|| Error::Device {
+            operation: "read the time between events",
+            code: 600,
+            name: "not ready".into(),
+            message: String::new(),
+        })
     }
 }
 

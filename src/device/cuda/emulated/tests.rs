@@ -10,7 +10,7 @@ use super::nccl::Nccl;
 use crate::device::cuda::CudaBuffer;
 use crate::device::cuda::link::Part;
 use crate::device::cuda::memory::Address;
-use crate::device::{Cuda, Storage};
+use crate::device::{Cuda, Exchange, Storage};
 use crate::error::Error;
 
 const SCHEDULES: std::ops::Range<u64> = 0..20;
@@ -59,6 +59,31 @@ fn an_event_that_is_recorded_too_early() {
         device.wait_for(if faulty { &early } else { &late }).unwrap();
         device.download(x.view()).unwrap() == ones()
     });
+}
+
+/// The host waits for an event, and not for what was queued after it.
+#[test]
+fn a_host_that_does_not_reach_an_event() {
+    shows(|device, faulty| {
+        let beside = device.beside().unwrap();
+        let mut x = device.upload(&vec![0; LEN]).unwrap();
+        device.fill(1, x.view_mut()).unwrap();
+        let done = device.record().unwrap();
+        if !faulty {
+            device.reach(&done).unwrap();
+        }
+        beside.download(x.view()).unwrap() == ones()
+    });
+    choose_schedule(1);
+    let device = Cuda::<f32>::new(0).unwrap();
+    let mut x = device.upload(&[0]).unwrap();
+    let first = device.record().unwrap();
+    device.fill(1, x.view_mut()).unwrap();
+    let second = device.record().unwrap();
+    device.reach(&first).unwrap();
+    assert!(first.is_done() && !second.is_done());
+    device.reach(&second).unwrap();
+    assert!(second.is_done());
 }
 
 /// The pool of a device does not know of other streams that read its buffers.

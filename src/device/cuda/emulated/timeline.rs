@@ -11,7 +11,7 @@
 //! After an error, a device's later works do not run, and all calls return the error, as CUDA does it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,18 @@ impl Clock {
 #[derive(Debug)]
 pub(super) struct Mark {
     stream: u64,
-    is_passed: AtomicBool,
+    /// When it was passed.
+    passed: OnceLock<Instant>,
 }
 
 impl Mark {
     pub(super) fn is_passed(&self) -> bool {
-        self.is_passed.load(Ordering::Acquire)
+        self.passed.get().is_some()
+    }
+
+    /// Seconds from here to `end`, if both are passed.
+    pub(super) fn seconds_until(&self, end: &Mark) -> Option<f64> {
+        Some(end.passed.get()?.saturating_duration_since(*self.passed.get()?).as_secs_f64())
     }
 }
 
@@ -208,7 +214,7 @@ impl Stream {
 
     /// A mark that is passed when all that was queued before is done.
     pub(super) fn mark(&self) -> Arc<Mark> {
-        let mark = Arc::new(Mark { stream: self.number, is_passed: AtomicBool::new(false) });
+        let mark = Arc::new(Mark { stream: self.number, passed: OnceLock::new() });
         self.queue(Work::Pass(mark.clone()));
         mark
     }
@@ -217,27 +223,41 @@ impl Stream {
     ///
     /// Errors: a work has failed, or the stream waits for what does not come.
     pub(super) fn wait(&self) -> Result<()> {
+        let end = timeline().state().queue(self.number).n_queued;
+        self.clock.wait(self.number, |state| state.queue(self.number).n_done >= end)
+    }
+}
+
+impl Clock {
+    /// Waits until the mark's stream has passed it, and no longer.
+    ///
+    /// Errors: a work has failed, or the stream waits for what does not come.
+    pub(super) fn reach(self: &Arc<Self>, mark: &Mark) -> Result<()> {
+        self.wait(mark.stream, |_| mark.is_passed())
+    }
+
+    /// Lets time pass, at least that of `stream`, until something has come about.
+    fn wait(self: &Arc<Self>, stream: u64, has_come: impl Fn(&mut State) -> bool) -> Result<()> {
         let (seed, mut last) = (seed(), Instant::now());
         let mut state = timeline().state();
-        let end = state.queue(self.number).n_queued;
-        while state.queue(self.number).n_done < end {
-            let by_chance = if seed.is_multiple_of(2) { state.any(seed, &self.clock) } else { None };
-            if let Some(next) = by_chance.or_else(|| state.needed_by(self.number)) {
+        while !has_come(&mut state) {
+            let by_chance = if seed.is_multiple_of(2) { state.any(seed, self) } else { None };
+            if let Some(next) = by_chance.or_else(|| state.needed_by(stream)) {
                 state = timeline().run(state, next);
                 last = Instant::now();
             } else if last.elapsed() < patience() {
                 state = timeline().glance(state);
-                if let Err(error) = self.clock.look() {
+                if let Err(error) = self.look() {
                     drop(state);
                     return Err(error);
                 }
             } else {
-                self.clock.lose(state.hang(self.number));
+                self.lose(state.hang(stream));
                 break;
             }
         }
         drop(state);
-        self.clock.check("wait for the device")
+        self.check("wait for the device")
     }
 }
 
@@ -349,7 +369,8 @@ impl Timeline {
                 }
             }
             Work::CleanUp(work) => work(),
-            Work::Pass(mark) => mark.is_passed.store(true, Ordering::Release),
+            // A mark is queued once.
+            Work::Pass(mark) => drop(mark.passed.set(Instant::now())),
             Work::WaitFor(_) | Work::Meet(_) => {}
         }
         let mut state = self.state();

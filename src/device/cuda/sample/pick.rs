@@ -73,7 +73,9 @@ impl<S: Scalar> Layer<'_, S> {
 
     fn pick_smallest(&self, key: Key, stream_number: u64) -> Result<Kept<S>> {
         let offsets = self.offsets(Rule::COHOP_COUNT_AT_MOST, ffi::COHOP_FOUND_KEPT)?;
-        self.kept(&offsets, |_, indptr, edge_id| self.fill_smallest(key, stream_number, indptr, edge_id))
+        self.kept_at_most(&offsets, |_, indptr, edge_id| {
+            self.fill_smallest(key, stream_number, indptr, edge_id)
+        })
     }
 
     fn fill_smallest(
@@ -107,16 +109,20 @@ impl<S: Scalar> Layer<'_, S> {
     fn pick_subset(&self) -> Result<Kept<S>> {
         let offsets = self.offsets(Rule::COHOP_COUNT_AT_MOST, ffi::COHOP_FOUND_KEPT)?;
         let (variates, fanout, layer) = (self.variates(), self.fanout(), self.number);
-        self.kept(&offsets, |n_edge, indptr, edge_id| {
-            let (rows, indptr, edge_id) = (self.rows(), indptr.pointer(), edge_id.pointer());
-            let stream = self.stream()?;
-            if fanout <= u64::from(ffi::COHOP_SUBSET_MAX_FANOUT) {
+        if fanout <= u64::from(ffi::COHOP_SUBSET_MAX_FANOUT) {
+            return self.kept_at_most(&offsets, |_, indptr, edge_id| {
+                let (rows, indptr, edge_id) = (self.rows(), indptr.pointer(), edge_id.pointer());
+                let stream = self.stream()?;
                 // SAFETY: `indptr` has room for the smaller of fanout and degree for each row, and so has `edge_id`.
                 let code = unsafe {
                     ffi::cohop_sample_subset(rows, indptr, variates, layer, fanout, edge_id, stream)
                 };
-                return self.cuda.check("sample_subset", code);
-            }
+                self.cuda.check("sample_subset", code)
+            });
+        }
+        self.kept(&offsets, |n_edge, indptr, edge_id| {
+            let (rows, indptr, edge_id) = (self.rows(), indptr.pointer(), edge_id.pointer());
+            let stream = self.stream()?;
             let memory = self.sort_memory(n_edge)?;
             let repeated = self.cuda.scratch::<u8>(n_edge as usize)?;
             // SAFETY: as above; all arrays have `n_edge` elements, the scratch memory as many bytes as were asked for.

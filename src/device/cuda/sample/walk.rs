@@ -78,6 +78,13 @@ impl<S: Scalar> Layer<'_, S> {
             )
         };
         cuda.check("sample_walk_neighbors", code)?;
-        Ok(Kept { n_edge, indptr, edge_id: None, source: Some(source), weight: Some(weight) })
+        Ok(Kept {
+            n_edge,
+            is_bound: false,
+            indptr,
+            edge_id: None,
+            source: Some(source),
+            weight: Some(weight),
+        })
     }
 }
