@@ -4,8 +4,9 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use crate::support::{Random, assert_close, rmat, rounding};
-use cohop::device::{Cpu, Csr, Matrix, MatrixMut, Sddmm, Spmm, Structure, Weights, Write};
+use cohop::device::{Cpu, Csr, Matrix, MatrixMut, Narrow, Sddmm, Spmm, Structure, Weights, Write};
 use criterion::{Criterion, Throughput, criterion_group};
+use half::bf16;
 
 type Device = Cpu<f32>;
 
@@ -53,6 +54,17 @@ fn bench(criterion: &mut Criterion) {
         group.bench_function(format!("sum/{dim}"), |b| b.iter(|| sum(&mut out, Weights::ones())));
         group.bench_function(format!("edge-weighted/{dim}"), |b| b.iter(|| sum(&mut out, by_edge)));
         group.bench_function(format!("column-weighted/{dim}"), |b| b.iter(|| sum(&mut out, by_column)));
+        let mut narrow = vec![bf16::ZERO; N * dim];
+        device.narrow(x, &mut narrow, None).unwrap();
+        group.bench_function(format!("sum-bf16/{dim}"), |bencher| {
+            bencher.iter(|| {
+                let out = MatrixMut::new(&mut out[..], N, dim).unwrap();
+                device.spmm_narrow(black_box(a), Weights::ones(), &narrow, None, out, Write::Assign).unwrap();
+            });
+        });
+        group.bench_function(format!("narrow/{dim}"), |bencher| {
+            bencher.iter(|| device.narrow(black_box(x), &mut narrow, None).unwrap());
+        });
         let mut argmax = vec![0; N * dim];
         group.bench_function(format!("max/{dim}"), |bencher| {
             bencher.iter(|| {

@@ -107,26 +107,34 @@ int32_t cohop_gather_aggregate(cohop_dtype scalar, cohop_dtype element, uint64_t
 // long rows are not cut: no second launch, and no scratch memory. A row that has more all the same is only slow.
 uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols);
 // scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, cols) bytes. `positions` and the factors `edge`, `row`,
-// `column` are optional.
-int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
-                   const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* edge,
-                   const void* row, const void* column, const void* x, void* scratch, void* out, bool add,
-                   void* stream);
+// `column` are optional. `element` is the type of x: COHOP_F16, COHOP_BF16 or `scalar`.
+int32_t cohop_spmm(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                   uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions,
+                   const void* edge, const void* row, const void* column, const void* x, void* scratch, void* out,
+                   bool add, void* stream);
 // weight: [n_edge, heads], x: [_, heads * dim]; scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, heads * dim)
 // bytes.
 int32_t cohop_spmm_heads(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t heads,
                          uint64_t dim, const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions,
                          const void* weight, const void* x, void* scratch, void* out, bool add, void* stream);
 uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_row, uint64_t cols);
-// scratch: cohop_spmm_max_bytes(scalar, n_edge, longest_row, cols) bytes.
-int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
-                       const uint32_t* indptr, const uint32_t* indices, const void* x, void* scratch, void* out,
-                       uint32_t* argmax, void* stream);
-// scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, cols) bytes.
-int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
-                                uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
-                                const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
-                                void* stream);
+// scratch: cohop_spmm_max_bytes(scalar, n_edge, longest_row, cols) bytes. `element` is the type of x, as in cohop_spmm;
+// `factor`, one scalar for each of its rows, is optional, and none if it is `scalar`.
+int32_t cohop_spmm_max(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                       uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const void* x,
+                       const void* factor, void* scratch, void* out, uint32_t* argmax, void* stream);
+// scratch: cohop_spmm_bytes(scalar, n_edge, longest_row, cols) bytes. `element` and `factor` as in cohop_spmm_max, of
+// dout.
+int32_t cohop_spmm_max_backward(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge,
+                                uint64_t longest_row, uint64_t cols, const uint32_t* indptr, const uint32_t* indices,
+                                const uint32_t* edge, const uint32_t* argmax, const void* dout, const void* factor,
+                                void* scratch, void* dx, bool add, void* stream);
+
+// ---- narrow (Narrow) --------------------------------------------------------------------------------------------
+// `element`: COHOP_F16 or COHOP_BF16; factor: [rows], optional.
+int32_t cohop_narrow(cohop_dtype scalar, cohop_dtype element, uint64_t rows, uint64_t cols, const void* x, void* out,
+                     void* factor, void* stream);
+int32_t cohop_widen(cohop_dtype scalar, cohop_dtype element, uint64_t n, const void* x, void* out, void* stream);
 
 // ---- exchange (Exchange) ----------------------------------------------------------------------------------------
 // Some rows of a table that another device has offered: those that `rows: [n_rows]` names, also in its memory.

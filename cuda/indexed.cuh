@@ -23,11 +23,6 @@ inline void check_index(uint64_t n, const uint32_t* index, uint64_t n_table, coh
   COHOP_LAUNCH(clamp_index_kernel, grid_for(n), BLOCK, 0, stream, n, index, index_limit(n_table), nullptr, status);
 }
 
-template <class T>
-bool is_aligned(const T* pointer, uint64_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
 /// Stores N values, 16 bytes at a time.
 template <int N, class S, class E>
 __device__ __forceinline__ void store_widened(S* out, const Pack<E, N>& values) {

@@ -34,6 +34,11 @@ bool packs(uint64_t cols, Pointers... pointers) {
   return cols % PACK<T> == 0 && ((reinterpret_cast<uintptr_t>(pointers) | ...) % 16 == 0);
 }
 
+template <class T>
+bool is_aligned(const T* pointer, uint64_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
 /// out (= | +=) value
 template <class T>
 __device__ __forceinline__ void write(T& out, T value, bool add) {
@@ -45,6 +50,22 @@ template <class S> __device__ __forceinline__ S widen(float x) { return static_c
 template <class S> __device__ __forceinline__ S widen(double x) { return static_cast<S>(x); }
 template <class S> __device__ __forceinline__ S widen(__half x) { return static_cast<S>(__half2float(x)); }
 template <class S> __device__ __forceinline__ S widen(__nv_bfloat16 x) { return static_cast<S>(__bfloat162float(x)); }
+
+/// Rounds to nearest, of two to the even one.
+__device__ __forceinline__ void narrow(float x, __half& out) { out = __float2half_rn(x); }
+__device__ __forceinline__ void narrow(float x, __nv_bfloat16& out) { out = __float2bfloat16_rn(x); }
+
+/// Calls body with a zero of the type that the rows of a sparse product's operand have: 16 bits, or the scalar S.
+template <class S, class Body>
+int32_t with_rows(cohop_dtype element, Body body) {
+  switch (element) {
+    case COHOP_F16: return body(__half());
+    case COHOP_BF16: return body(__nv_bfloat16());
+    case COHOP_F32: return sizeof(S) == sizeof(float) ? body(S(0)) : COHOP_ERROR_INVALID;
+    case COHOP_F64: return sizeof(S) == sizeof(double) ? body(S(0)) : COHOP_ERROR_INVALID;
+    default: return COHOP_ERROR_INVALID;
+  }
+}
 
 // Functions of the scalar's own precision.
 __device__ __forceinline__ float exponential(float x) { return expf(x); }

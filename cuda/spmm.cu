@@ -1,17 +1,18 @@
 // Sparse times dense: out (= | +=) A x.
 //
 // Bound by memory: reads one row of x per entry and writes one row of out per row. See csr_rows.cuh for how the work is
-// divided. Sums run in the entries' order, those of hubs chunk by chunk: the same result on every run.
+// divided. Sums run in the entries' order, those of hubs chunk by chunk: the same result on every run. Rows of 16 bits
+// are widened when they have been loaded: the same sums as of wide rows, for half of the bytes.
 #include "product.cuh"
 
 namespace cohop {
 namespace {
 
-template <class S, int N, bool WEIGHTED>
-int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Factors<S>& factors, const S* x,
+template <int N, bool WEIGHTED, class S, class E>
+int32_t spmm(const Rows& rows, uint64_t cols, const uint32_t* indices, const Factors<S>& factors, const E* x,
              void* scratch, S* out, bool add, void* stream) {
   const SumScratch<S> parts(scratch, rows, cols);
-  Product<S, N, WEIGHTED, DenseRows<S>> op;
+  Product<S, N, WEIGHTED, DenseRows<E>> op;
   op.cols = cols;
   op.sums = parts.sums;
   op.out = out;
@@ -89,26 +90,30 @@ uint64_t cohop_spmm_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t longest_
                              : SumScratch<float>(nullptr, rows, cols).bytes;
 }
 
-int32_t cohop_spmm(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
-                   const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions, const void* edge,
-                   const void* row, const void* column, const void* x, void* scratch, void* out, bool add,
-                   void* stream) {
+int32_t cohop_spmm(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                   uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* positions,
+                   const void* edge, const void* row, const void* column, const void* x, void* scratch, void* out,
+                   bool add, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      const Rows rows = {n_rows, n_edge, indptr, longest_row};
-      const Factors<S> factors = {positions, static_cast<const S*>(edge), static_cast<const S*>(row),
-                                  static_cast<const S*>(column)};
-      const S* from = static_cast<const S*>(x);
-      S* to = static_cast<S*>(out);
-      const bool is_weighted = edge || column;
-      if (packs<S>(cols, from, to)) {
-        return is_weighted ? spmm<S, PACK<S>, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
-                           : spmm<S, PACK<S>, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
-      }
-      return is_weighted ? spmm<S, 1, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
-                         : spmm<S, 1, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
+      return with_rows<S>(element, [&](auto narrow) {
+        using E = decltype(narrow);
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
+        const Factors<S> factors = {positions, static_cast<const S*>(edge), static_cast<const S*>(row),
+                                    static_cast<const S*>(column)};
+        const E* from = static_cast<const E*>(x);
+        S* to = static_cast<S*>(out);
+        const bool is_weighted = edge || column;
+        constexpr int N = PACK<S>;
+        if (packs<S>(cols, to) && is_aligned(from, N * sizeof(E))) {
+          return is_weighted ? spmm<N, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
+                             : spmm<N, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
+        }
+        return is_weighted ? spmm<1, true>(rows, cols, indices, factors, from, scratch, to, add, stream)
+                           : spmm<1, false>(rows, cols, indices, factors, from, scratch, to, add, stream);
+      });
     });)
 }
 

@@ -1,7 +1,8 @@
 // The maximum over the entries of each row and column, where it is attained, and its gradient.
 //
 // Bound by memory: per entry, the maximum reads one row of x, the gradient one row of dout and one of argmax. See
-// csr_rows.cuh for how the work is divided. The same result on every run.
+// csr_rows.cuh for how the work is divided. The same result on every run. Rows of x and dout may have 16 bits, and then
+// a factor each.
 #include "csr_rows.cuh"
 
 namespace cohop {
@@ -9,7 +10,21 @@ namespace {
 
 constexpr uint32_t NO_ENTRY = 0xffffffffu;
 
-template <class S, int N_>
+/// A row's factor; 1 for rows of scalars, which never have one.
+template <class S, class E>
+__device__ __forceinline__ S factor_of(const S* factors, uint32_t row) {
+  if constexpr (std::is_same_v<S, E>) return S(1);
+  return factors ? factors[row] : S(1);
+}
+
+/// A row's value.
+template <class S, class E>
+__device__ __forceinline__ S times(S factor, E value) {
+  if constexpr (std::is_same_v<S, E>) return value;
+  return factor * widen<S>(value);
+}
+
+template <class S, class E, int N_>
 struct Maximum {
   static constexpr int N = N_;
   struct State {
@@ -17,10 +32,14 @@ struct Maximum {
     Pack<uint32_t, N> argmax;
   };
   using Entry = uint32_t;
-  using Operand = Pack<S, N>;
+  struct Operand {
+    Pack<E, N> row;
+    S factor;
+  };
   uint64_t cols;
   const uint32_t* indices;   // [n_edge]
-  const S* x;                // [n_cols, cols]
+  const E* x;                // [n_cols, cols]
+  const S* factors;          // [n_cols], or null
   S* out;                    // [n_rows, cols]
   uint32_t* argmax;          // [n_rows, cols]
   S* saved_max;              // [slots, cols]
@@ -35,7 +54,7 @@ struct Maximum {
   __device__ Entry entry(uint64_t e) const { return indices[e]; }
   __device__ Entry broadcast(Entry own, int lane, int width) const { return __shfl_sync(FULL, own, lane, width); }
   __device__ Operand load(Entry column_of_a, uint64_t column) const {
-    return cohop::load<N>(x + column_of_a * cols + column);
+    return {cohop::load<N>(x + column_of_a * cols + column), factor_of<S, E>(factors, column_of_a)};
   }
   /// Strictly greater, so that the first of equal values stays; a NaN never is, and gives way to any number.
   __device__ static void take(State& state, int k, S value, uint32_t e) {
@@ -47,7 +66,7 @@ struct Maximum {
   }
   __device__ void add(State& state, uint32_t e, Entry, const Operand& operand) const {
 #pragma unroll
-    for (int k = 0; k < N; k++) take(state, k, operand.value[k], e);
+    for (int k = 0; k < N; k++) take(state, k, times(operand.factor, operand.row.value[k]), e);
   }
   __device__ void save(uint64_t slot, uint64_t column, const State& state) const {
     store<N>(saved_max + slot * cols + column, state.max);
@@ -68,13 +87,14 @@ struct Maximum {
 };
 
 /// Rows are those of the transpose.
-template <class S, int N>
+template <class S, class E, int N>
 struct MaximumBackward : SumRows<S, N> {
   using typename SumRows<S, N>::State;
   const uint32_t* indices;  // [n_edge]
   const uint32_t* edge;     // [n_edge]
   const uint32_t* argmax;   // [n_cols, cols]
-  const S* dout;            // [n_cols, cols]
+  const E* dout;            // [n_cols, cols]
+  const S* factors;         // [n_cols], or null
 
   struct Entry {
     uint32_t column;
@@ -82,7 +102,8 @@ struct MaximumBackward : SumRows<S, N> {
   };
   struct Operand {
     Pack<uint32_t, N> argmax;
-    Pack<S, N> dout;
+    Pack<E, N> dout;
+    S factor;
   };
 
   __device__ Entry entry(uint64_t e) const { return {indices[e], edge[e]}; }
@@ -92,12 +113,13 @@ struct MaximumBackward : SumRows<S, N> {
   }
   __device__ Operand load(const Entry& entry, uint64_t column) const {
     const uint64_t at = entry.column * this->cols + column;
-    return {cohop::load<N>(argmax + at), cohop::load<N>(dout + at)};
+    return {cohop::load<N>(argmax + at), cohop::load<N>(dout + at), factor_of<S, E>(factors, entry.column)};
   }
   __device__ void add(State& state, uint32_t, const Entry& entry, const Operand& operand) const {
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      state.value[k] += operand.argmax.value[k] == entry.position ? operand.dout.value[k] : S(0);
+      const bool is_maximum = operand.argmax.value[k] == entry.position;
+      state.value[k] += is_maximum ? times(operand.factor, operand.dout.value[k]) : S(0);
     }
   }
   __device__ void finish(uint64_t row, uint64_t column, const State& state, bool is_empty) const {
@@ -121,19 +143,20 @@ struct MaximumScratch {
   }
 };
 
-template <class S, int N>
-int32_t spmm_max(const Rows& rows, uint64_t cols, const uint32_t* indices, const S* x, void* scratch, S* out,
-                 uint32_t* argmax, void* stream) {
+template <int N, class S, class E>
+int32_t spmm_max(const Rows& rows, uint64_t cols, const uint32_t* indices, const E* x, const S* factors, void* scratch,
+                 S* out, uint32_t* argmax, void* stream) {
   const MaximumScratch<S> parts(scratch, rows, cols);
-  const Maximum<S, N> op = {cols, indices, x, out, argmax, parts.max, parts.argmax};
+  const Maximum<S, E, N> op = {cols, indices, x, factors, out, argmax, parts.max, parts.argmax};
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }
 
-template <class S, int N>
+template <int N, class S, class E>
 int32_t spmm_max_backward(const Rows& rows, uint64_t cols, const uint32_t* indices, const uint32_t* edge,
-                          const uint32_t* argmax, const S* dout, void* scratch, S* dx, bool add, void* stream) {
+                          const uint32_t* argmax, const E* dout, const S* factors, void* scratch, S* dx, bool add,
+                          void* stream) {
   const SumScratch<S> parts(scratch, rows, cols);
-  MaximumBackward<S, N> op;
+  MaximumBackward<S, E, N> op;
   op.cols = cols;
   op.sums = parts.sums;
   op.out = dx;
@@ -142,6 +165,7 @@ int32_t spmm_max_backward(const Rows& rows, uint64_t cols, const uint32_t* indic
   op.edge = edge;
   op.argmax = argmax;
   op.dout = dout;
+  op.factors = factors;
   return launch_csr_rows(op, rows, cols, parts.hubs, stream);
 }
 
@@ -158,36 +182,46 @@ uint64_t cohop_spmm_max_bytes(cohop_dtype scalar, uint64_t n_edge, uint64_t long
                              : MaximumScratch<float>(nullptr, rows, cols).bytes;
 }
 
-int32_t cohop_spmm_max(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row, uint64_t cols,
-                       const uint32_t* indptr, const uint32_t* indices, const void* x, void* scratch, void* out,
-                       uint32_t* argmax, void* stream) {
+int32_t cohop_spmm_max(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
+                       uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const void* x,
+                       const void* factor, void* scratch, void* out, uint32_t* argmax, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      const Rows rows = {n_rows, n_edge, indptr, longest_row};
-      const S* from = static_cast<const S*>(x);
-      S* to = static_cast<S*>(out);
-      return packs<S>(cols, from, to, argmax)
-                 ? spmm_max<S, PACK<S>>(rows, cols, indices, from, scratch, to, argmax, stream)
-                 : spmm_max<S, 1>(rows, cols, indices, from, scratch, to, argmax, stream);
+      return with_rows<S>(element, [&](auto narrow) {
+        using E = decltype(narrow);
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
+        const E* from = static_cast<const E*>(x);
+        const S* factors = static_cast<const S*>(factor);
+        S* to = static_cast<S*>(out);
+        constexpr int N = PACK<S>;
+        return packs<S>(cols, to, argmax) && is_aligned(from, N * sizeof(E))
+                   ? spmm_max<N>(rows, cols, indices, from, factors, scratch, to, argmax, stream)
+                   : spmm_max<1>(rows, cols, indices, from, factors, scratch, to, argmax, stream);
+      });
     });)
 }
 
-int32_t cohop_spmm_max_backward(cohop_dtype scalar, uint64_t n_rows, uint64_t n_edge, uint64_t longest_row,
-                                uint64_t cols, const uint32_t* indptr, const uint32_t* indices, const uint32_t* edge,
-                                const uint32_t* argmax, const void* dout, void* scratch, void* dx, bool add,
-                                void* stream) {
+int32_t cohop_spmm_max_backward(cohop_dtype scalar, cohop_dtype element, uint64_t n_rows, uint64_t n_edge,
+                                uint64_t longest_row, uint64_t cols, const uint32_t* indptr, const uint32_t* indices,
+                                const uint32_t* edge, const uint32_t* argmax, const void* dout, const void* factor,
+                                void* scratch, void* dx, bool add, void* stream) {
   COHOP_LAUNCHER(
     if (n_rows == 0 || cols == 0) return 0;
     return with_scalar(scalar, [&](auto zero) {
       using S = decltype(zero);
-      const Rows rows = {n_rows, n_edge, indptr, longest_row};
-      const S* from = static_cast<const S*>(dout);
-      S* to = static_cast<S*>(dx);
-      return packs<S>(cols, from, to, argmax)
-                 ? spmm_max_backward<S, PACK<S>>(rows, cols, indices, edge, argmax, from, scratch, to, add, stream)
-                 : spmm_max_backward<S, 1>(rows, cols, indices, edge, argmax, from, scratch, to, add, stream);
+      return with_rows<S>(element, [&](auto narrow) {
+        using E = decltype(narrow);
+        const Rows rows = {n_rows, n_edge, indptr, longest_row};
+        const E* from = static_cast<const E*>(dout);
+        const S* factors = static_cast<const S*>(factor);
+        S* to = static_cast<S*>(dx);
+        constexpr int N = PACK<S>;
+        return packs<S>(cols, to, argmax) && is_aligned(from, N * sizeof(E))
+                   ? spmm_max_backward<N>(rows, cols, indices, edge, argmax, from, factors, scratch, to, add, stream)
+                   : spmm_max_backward<1>(rows, cols, indices, edge, argmax, from, factors, scratch, to, add, stream);
+      });
     });)
 }
 

@@ -50,7 +50,7 @@ impl<D: Device> Model<D> for Smoothed<D> {
 
     fn forward(&self, tape: &Tape<D>, batch: &Batch<D>) -> Result<Var> {
         let pass = Pass { tape, parameters: &self.parameters };
-        let Input::Dense(mut x) = Input::new(tape, &batch.input) else {
+        let Input::Dense(mut x) = Input::new(tape, &batch.input)? else {
             return Err(Error::invalid("features", "sparse or none", "dense ones"));
         };
         for (i, block) in batch.blocks.iter().enumerate() {

@@ -14,7 +14,7 @@ use super::given::Given;
 use super::signals::Signals;
 use super::{Global, number, output};
 use cohop::data::npy::{self, Dtype, NpyArray};
-use cohop::device::Device;
+use cohop::device::{Device, Precision};
 use cohop::sample::Fanouts;
 use cohop::train::{EvalMode, MAX_WORKERS, Trainer, accuracy, argmax_rows, read_info};
 use cohop::{Error, Result};
@@ -76,6 +76,10 @@ pub(super) struct InferArgs {
         help_heading = "Neighbourhoods"
     )]
     workers: usize,
+    /// Precision of dense products on a GPU and of the rows that are summed over neighbours: f32, tf32, bf16 or f16
+    /// [default: as in training]
+    #[arg(long, value_name = "PRECISION", value_parser = number::setting::<Precision>)]
+    precision: Option<Precision>,
     /// The .npy file to write; one that is there is replaced
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: PathBuf,
@@ -148,6 +152,7 @@ fn run_on<D: Device<Scalar = f32>>(
         };
         config.batch_size = Some(args.batch_size);
         config.workers = args.workers;
+        config.precision = args.precision.unwrap_or(config.precision);
         if let Some(fanouts) = &args.fanouts {
             config.sampler.fanouts = fanouts.clone();
         }

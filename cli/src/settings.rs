@@ -7,7 +7,7 @@ use super::given::Given;
 /// What the library calls a setting, the options that set it, and whether it is wrong usage if it cannot be.
 type Setting = (&'static str, &'static [&'static str], bool);
 
-const SETTINGS: [Setting; 45] = [
+const SETTINGS: [Setting; 46] = [
     ("attention_dropout", &["--attention-dropout"], true),
     ("bases", &["--bases"], true),
     ("batch_size", &["--batch-size"], true),
@@ -48,6 +48,7 @@ const SETTINGS: [Setting; 45] = [
     ("number of processing elements", &[], true),
     ("output_heads", &["--output-heads"], true),
     ("per_relation", &["--per-relation"], true),
+    ("precision", &["--precision"], true),
     ("scale", &["--scale"], true),
     ("split", &["--split"], true),
     ("weight_decay", &["--weight-decay"], true),

@@ -93,7 +93,7 @@ impl<D: Device> Cooperative<D> {
             self.preparing.count_read(Stage::Feature, plan.send_counts(), bytes);
             return Ok((input, Counts { hits: 0, misses: vertices.len() as u64 }));
         }
-        let (owned, loaded) = self.slicer.cached_rows(vertices)?;
+        let (owned, loaded) = self.slicer.rows_to_send(vertices)?;
         let preparing = Peers::new(self.slicer.cpu(), self.preparing.clone());
         let rows = fetch(&preparing, plan, owned, block.src())?;
         Ok((self.slicer.input_of(rows, block)?, loaded))
@@ -141,6 +141,7 @@ fn fetch<S: Scalar>(
     let (stage, communicator) = (Stage::Feature, peers.communicator());
     Ok(match owned {
         BatchInput::Dense(x) => BatchInput::Dense(plan.fetch(cpu, peers, stage, &x)?),
+        BatchInput::Narrow(x) => BatchInput::Narrow(x.fetch(peers, plan, stage)?),
         BatchInput::Sparse(x) => {
             let (indptr, indices, values, names) = x.parts();
             let (needed, indices) = plan.fetch_lists(communicator, stage, (indptr, indices))?;
@@ -167,7 +168,7 @@ mod tests {
     use crate::cache::Policy;
     use crate::comm::threads::{self, packed::run_packed};
     use crate::coop::Mode;
-    use crate::data::SbmData;
+    use crate::data::{Dataset, FeatureDtype, SbmData};
     use crate::graph::{PartitionMethod, Sbm};
     use crate::tape::Aggregate;
 
@@ -176,7 +177,14 @@ mod tests {
     #[test]
     fn the_way_of_rows_does_not_show_in_the_input() {
         let graph = Sbm { n_vertices: 1500, ..SbmData::default().graph };
-        let dataset = Arc::new(SbmData { graph, dim: 4, ..SbmData::default() }.generate().unwrap());
+        let dataset = SbmData { graph, dim: 4, ..SbmData::default() }.generate().unwrap();
+        for dtype in [FeatureDtype::F32, FeatureDtype::F16] {
+            let features = dataset.features.to_dtype(dtype).unwrap();
+            check_ways(&Arc::new(Dataset { features, ..dataset.clone() }));
+        }
+    }
+
+    fn check_ways(dataset: &Arc<Dataset>) {
         let partition =
             Arc::new(Partition::new(PartitionMethod::Random, dataset.n_vertices(), 3, 1).unwrap());
         let config = SamplerConfig::default();
@@ -192,8 +200,12 @@ mod tests {
                 let source = Cooperative::new(slicer, config.clone(), &partition, group)?;
                 let input = source.on_host(&[5, 1, 7, 1000, 3], 0)?.input;
                 assert_eq!(input.is_aggregated(), aggregate.is_some());
+                // Whether rows are read or sent, they count the same.
+                let sent = source.preparing.statistics().stage(Stage::Feature).bytes;
                 match input {
-                    BatchInput::Dense(x) | BatchInput::Aggregated(x, _) => Ok((x.shape(), x.view().to_vec())),
+                    BatchInput::Dense(x) | BatchInput::Aggregated(x, _) => {
+                        Ok((x.shape(), x.view().to_vec(), sent))
+                    }
                     other => panic!("{other:?}"),
                 }
             };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::NarrowRows;
 use crate::coop::SlicedRows;
 use crate::device::{Cpu, Device, Scalar};
 use crate::error::Result;
@@ -14,6 +15,8 @@ use crate::tensor::Tensor;
 pub enum BatchInput<D: Device> {
     /// `[n_src, dim]`
     Dense(Tensor<D>),
+    /// `[n_src, dim]`, in the type of 16 bits in which features are stored; widened when a model begins with them.
+    Narrow(NarrowRows<D>),
     /// `[n_src, dim]`
     Sparse(SparseRows<D>),
     /// No features: the vertices' ids, one-hot.
@@ -61,9 +64,20 @@ impl<D: Device> BatchInput<D> {
     pub fn n_rows(&self) -> usize {
         match self {
             BatchInput::Dense(x) | BatchInput::Aggregated(x, _) => x.rows(),
+            BatchInput::Narrow(x) => x.shape()[0],
             BatchInput::Sparse(x) => x.shape()[0],
             BatchInput::Sliced(x) => x.share().shape()[0],
             BatchInput::OneHot(x) => x.shape()[0],
+        }
+    }
+
+    /// The same, with rows of 16 bits in the device's scalar.
+    ///
+    /// Errors: the device fails or is out of memory.
+    pub fn widened(self, device: &D) -> Result<Self> {
+        match self {
+            BatchInput::Narrow(x) => Ok(BatchInput::Dense(x.widened(device)?)),
+            other => Ok(other),
         }
     }
 
@@ -80,6 +94,7 @@ impl<S: Scalar> BatchInput<Cpu<S>> {
     pub fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<BatchInput<D>> {
         Ok(match self {
             BatchInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
+            BatchInput::Narrow(x) => BatchInput::Narrow(x.to_device(device)?),
             BatchInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
             BatchInput::Aggregated(x, aggregate) => {
                 BatchInput::Aggregated(Tensor::from_host(device, x)?, aggregate)

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::column_slices::ColumnSlices;
-use super::{BatchInput, OneHot};
+use super::{BatchInput, NarrowRows, OneHot};
 use crate::block::{Block, RelationNeeds};
 use crate::cache::{AnyFeatureCache, Counts, Policy};
 use crate::coop::{Group, InputTerms};
 use crate::data::{Dataset, Features, SparseFeatures};
+use crate::device::cpu::{RowCopy, copy_rows};
 use crate::device::{
     Cpu, CpuBuffer, Device, FeatureElement, Gather, IndexedRows, Method, Sample, SampleSpec, Scalar, Storage,
     aggregate_gathered,
@@ -48,13 +49,14 @@ pub struct Slicer<S: Scalar> {
     dataset: Arc<Dataset>,
     needs: BatchNeeds,
     cache: Option<Arc<Mutex<AnyFeatureCache>>>,
+    narrow_rows: bool,
     slices: Option<Arc<ColumnSlices<S>>>,
 }
 
 impl<S: Scalar> Slicer<S> {
     /// A slicer of `dataset`. Allocates rows from `cpu` (for a GPU, its [`host`](Storage::host)).
     pub fn new(cpu: Cpu<S>, dataset: Arc<Dataset>, needs: BatchNeeds) -> Self {
-        Slicer { cpu, dataset, needs, cache: None, slices: None }
+        Slicer { cpu, dataset, needs, cache: None, narrow_rows: false, slices: None }
     }
 
     /// The slicer with a cache of `n_rows` feature rows. Its contents, and so the counts of hits, depend on the order
@@ -65,6 +67,13 @@ impl<S: Scalar> Slicer<S> {
         let cache = AnyFeatureCache::new(policy, n_rows, &self.dataset.features)?;
         self.cache = Some(Arc::new(Mutex::new(cache)));
         Ok(self)
+    }
+
+    /// Whether rows that are stored in 16 bits, and that nothing is done with before a model begins, stay so
+    /// ([`BatchInput::Narrow`]): for rows that are to be copied to a device. Not unless this is called.
+    pub fn with_narrow_rows(mut self, narrow_rows: bool) -> Self {
+        self.narrow_rows = narrow_rows;
+        self
     }
 
     /// The slicer with this processing element's columns of the features alone, which makes the first layer's
@@ -169,7 +178,9 @@ impl<S: Scalar> Slicer<S> {
         if let Some(slices) = &self.slices {
             return slices.input(block);
         }
-        let Some(aggregate) = self.needs.input_aggregate else { return self.rows(block.src()) };
+        let Some(aggregate) = self.needs.input_aggregate else {
+            return self.rows_as(block.src(), self.narrow_rows);
+        };
         match &self.dataset.features {
             Features::F32(x) => self.aggregated(x.data(), block, aggregate),
             Features::F16(x) => self.aggregated(x.data(), block, aggregate),
@@ -182,7 +193,8 @@ impl<S: Scalar> Slicer<S> {
     /// were loaded.
     pub(super) fn cached_input(&self, block: &Block<Cpu<S>>) -> Result<(BatchInput<Cpu<S>>, Counts)> {
         if self.cache.is_some() {
-            let (rows, counts) = self.cached_rows(block.src())?;
+            let narrow = self.narrow_rows && self.needs.input_aggregate.is_none();
+            let (rows, counts) = self.cached_rows_as(block.src(), narrow)?;
             return Ok((self.input_of(rows, block)?, counts));
         }
         Ok((self.input(block)?, Counts { hits: 0, misses: block.n_src() as u64 }))
@@ -195,9 +207,9 @@ impl<S: Scalar> Slicer<S> {
         rows: BatchInput<Cpu<S>>,
         block: &Block<Cpu<S>>,
     ) -> Result<BatchInput<Cpu<S>>> {
-        let (BatchInput::Dense(x), Some(aggregate)) = (&rows, self.needs.input_aggregate) else {
-            return Ok(rows);
-        };
+        let aggregate = self.needs.input_aggregate;
+        let rows = if self.narrow_rows && aggregate.is_none() { rows } else { rows.widened(&self.cpu)? };
+        let (BatchInput::Dense(x), Some(aggregate)) = (&rows, aggregate) else { return Ok(rows) };
         let weights = aggregate.weights(&self.cpu, block)?;
         let own = aggregate.own_factors(&self.cpu, block)?;
         let cols = if own.is_some() { x.cols() } else { 2 * x.cols() };
@@ -228,15 +240,43 @@ impl<S: Scalar> Slicer<S> {
     ///
     /// Errors: those of [`rows`](Slicer::rows).
     pub fn cached_rows(&self, vertices: &[u32]) -> Result<(BatchInput<Cpu<S>>, Counts)> {
+        self.cached_rows_as(vertices, false)
+    }
+
+    /// [`cached_rows`](Slicer::cached_rows) for other processing elements: in the stored type, if that has 16 bits.
+    pub(super) fn rows_to_send(&self, vertices: &[u32]) -> Result<(BatchInput<Cpu<S>>, Counts)> {
+        self.cached_rows_as(vertices, true)
+    }
+
+    /// [`cached_rows`](Slicer::cached_rows), or with `narrow` those in 16 bits as they are stored.
+    fn cached_rows_as(&self, vertices: &[u32], narrow: bool) -> Result<(BatchInput<Cpu<S>>, Counts)> {
         let Some(cache) = &self.cache else {
             let misses = vertices.len() as u64;
-            return Ok((self.rows(vertices)?, Counts { hits: 0, misses }));
+            return Ok((self.rows_as(vertices, narrow)?, Counts { hits: 0, misses }));
         };
+        let shape = [vertices.len(), self.dataset.features.dim()];
         // The lock is poisoned only after a panic, which ends the run anyway.
         let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-        let (rows, counts) = cache.gather(&self.cpu, vertices)?;
-        self.check_sliced(&rows, vertices)?;
-        Ok((BatchInput::Dense(rows), counts))
+        let n = shape[0] * shape[1];
+        match &mut *cache {
+            AnyFeatureCache::F16(cache) if narrow => {
+                let mut rows = self.cpu.allocate(n)?;
+                let counts = cache.gather_stored(vertices, &mut rows)?;
+                self.check_narrow(&rows, vertices)?;
+                Ok((BatchInput::Narrow(NarrowRows::of_f16(rows, shape)), counts))
+            }
+            AnyFeatureCache::Bf16(cache) if narrow => {
+                let mut rows = self.cpu.allocate(n)?;
+                let counts = cache.gather_stored(vertices, &mut rows)?;
+                self.check_narrow(&rows, vertices)?;
+                Ok((BatchInput::Narrow(NarrowRows::of_bf16(rows, shape)), counts))
+            }
+            cache => {
+                let (rows, counts) = cache.gather(&self.cpu, vertices)?;
+                self.check_sliced(&rows, vertices)?;
+                Ok((BatchInput::Dense(rows), counts))
+            }
+        }
     }
 
     /// `[vertices.len(), dim]`: feature rows, widened to the scalar.
@@ -244,7 +284,21 @@ impl<S: Scalar> Slicer<S> {
     /// Errors: a vertex is out of range, a mapped value is NaN or infinite (the error names it and the file), or there
     /// are more than `u32::MAX` sparse entries.
     pub fn rows(&self, vertices: &[u32]) -> Result<BatchInput<Cpu<S>>> {
+        self.rows_as(vertices, false)
+    }
+
+    /// [`rows`](Slicer::rows), or with `narrow` those in 16 bits as they are stored.
+    fn rows_as(&self, vertices: &[u32], narrow: bool) -> Result<BatchInput<Cpu<S>>> {
+        let shape = [vertices.len(), self.dataset.features.dim()];
         match &self.dataset.features {
+            Features::F16(x) if narrow => {
+                let rows = self.stored_rows(x.data(), vertices)?;
+                Ok(BatchInput::Narrow(NarrowRows::of_f16(rows, shape)))
+            }
+            Features::Bf16(x) if narrow => {
+                let rows = self.stored_rows(x.data(), vertices)?;
+                Ok(BatchInput::Narrow(NarrowRows::of_bf16(rows, shape)))
+            }
             Features::F32(x) => self.dense_rows(x.data(), vertices),
             Features::F16(x) => self.dense_rows(x.data(), vertices),
             Features::Bf16(x) => self.dense_rows(x.data(), vertices),
@@ -267,6 +321,26 @@ impl<S: Scalar> Slicer<S> {
         self.cpu.gather(table, features.n_rows(), vertices, out.make_mut(&self.cpu)?)?;
         self.check_sliced(&out, vertices)?;
         Ok(BatchInput::Dense(out))
+    }
+
+    /// `[vertices.len(), dim]`
+    fn stored_rows<E: FeatureElement>(&self, table: &[E], vertices: &[u32]) -> Result<CpuBuffer<E>> {
+        self.check_vertices(vertices)?;
+        let dim = self.dataset.features.dim();
+        let mut out = self.cpu.allocate(vertices.len() * dim)?;
+        let copies: Vec<RowCopy> = (0..).zip(vertices).map(|(to, &from)| RowCopy { to, from }).collect();
+        copy_rows(table, &copies, &mut out, dim, |row, out| out.copy_from_slice(row));
+        self.check_narrow(&out, vertices)?;
+        Ok(out)
+    }
+
+    /// [`check_sliced`](Slicer::check_sliced) of rows as they are stored.
+    fn check_narrow<E: FeatureElement>(&self, rows: &[E], vertices: &[u32]) -> Result<()> {
+        let features = &self.dataset.features;
+        if !features.are_unchecked() || rows.iter().all(|value| value.widen_f32().is_finite()) {
+            return Ok(());
+        }
+        features.check_rows(vertices)
     }
 
     /// Checks the rows of `vertices` at their first touch, if they are mapped: what came of them (the rows, or sums of
@@ -352,9 +426,12 @@ mod tests {
                 same(slicer.rows(&[0, 2, 1]).map(|_| ()));
                 slicer.input(&slicer.full_block(&[0, 3]).unwrap()).unwrap();
                 same(slicer.input(&slicer.full_block(&[0, 1]).unwrap()).map(|_| ()));
+                slicer.rows_to_send(&[0, 1, 3]).unwrap();
+                same(slicer.rows_to_send(&[0, 2, 1]).map(|_| ()));
                 let cached = slicer.clone().with_cache(Policy::Lru, 2).unwrap();
                 cached.cached_rows(&[0, 1]).unwrap();
                 same(cached.cached_rows(&[2]).map(|_| ()));
+                same(cached.rows_to_send(&[2]).map(|_| ()));
                 let config = SamplerConfig::default();
                 same(DeviceSampling::new(&Cpu::new(), slicer, config, DataOnDevice::All).map(|_| ()));
                 same(dataset.features.row_normalize().map(|_| ()));

@@ -27,7 +27,7 @@ impl<D: Device> WholeGraph<D> {
         let all = all_vertices(slicer.dataset().n_vertices())?;
         let block = slicer.full_block(&all)?;
         let loaded = Counts { hits: 0, misses: all.len() as u64 };
-        let input = slicer.input(&block)?.to_device(device)?;
+        let input = slicer.input(&block)?.to_device(device)?.widened(device)?;
         let block = Arc::new(Block::from_host(device, block)?);
         if let Some(needs) = slicer.needs().relations {
             block.group_relations(device, needs)?;

@@ -10,8 +10,8 @@ use super::policy::Policy;
 use super::sharded::ShardedDirectory;
 use crate::data::Dense;
 use crate::device::cpu::{RowCopy, copy_rows, widen_row};
-use crate::device::{Cpu, FeatureElement, MatrixMut, Scalar, check_matrix_mut, check_same_shape};
-use crate::error::{Error, Result, try_zeroed};
+use crate::device::{Cpu, Element, FeatureElement, MatrixMut, Scalar, check_matrix_mut, check_same_shape};
+use crate::error::{Error, Result, check_length, try_zeroed};
 
 /// A cache of rows of a feature matrix, which may be mapped from a file: `[n_slots, dim]`, in the stored type.
 ///
@@ -88,17 +88,34 @@ impl<E: FeatureElement> FeatureCache<E> {
         check_matrix_mut(&out)?;
         let dim = self.table.dim();
         check_same_shape("gather", "out", out.shape(), "required", [ids.len(), dim])?;
-        if u32::try_from(ids.len()).is_err() {
-            return Err(Error::TooLarge { what: "ids", count: ids.len() as u64, limit: u32::MAX.into() });
-        }
+        check_count(ids)?;
         self.directory.check(ids)?;
+        Ok(self.gather_into(ids, out.data, widen_row::<E, S>))
+    }
+
+    /// [`gather`](FeatureCache::gather) in the stored type; `out: [ids.len(), dim]`.
+    ///
+    /// Errors: the same.
+    pub(crate) fn gather_stored(&mut self, ids: &[u32], out: &mut [E]) -> Result<Counts> {
+        check_length("out", out.len(), ids.len() * self.table.dim())?;
+        check_count(ids)?;
+        self.directory.check(ids)?;
+        Ok(self.gather_into(ids, out, copy_row))
+    }
+
+    /// Ids, of which there are at most 2^32 - 1, are rows of the table.
+    fn gather_into<T: Element>(
+        &mut self,
+        ids: &[u32],
+        out: &mut [T],
+        convert: impl Fn(&[E], &mut [T]) + Sync + Copy,
+    ) -> Counts {
         let counts = self.plan(ids);
-        let out = out.data;
         // Before anything is stored: a slot that is hit may be evicted later in the same call.
-        copy_rows(&self.rows, &self.plan.hits, out, dim, widen_row::<E, S>);
-        self.read(out);
+        copy_rows(&self.rows, &self.plan.hits, out, self.table.dim(), convert);
+        self.read(out, convert);
         self.directory.settle();
-        Ok(counts)
+        counts
     }
 
     /// Accesses all of `ids` in the directory, and plans what to copy.
@@ -121,7 +138,7 @@ impl<E: FeatureElement> FeatureCache<E> {
     }
 
     /// Reads the planned rows, to `out` and to the slots.
-    fn read<S: Scalar>(&mut self, out: &mut [S]) {
+    fn read<T: Element>(&mut self, out: &mut [T], convert: impl Fn(&[E], &mut [T]) + Sync + Copy) {
         let FeatureCache { table, rows, rows_per_chunk, plan, chunk, .. } = self;
         let dim = table.dim();
         if dim == 0 {
@@ -132,7 +149,7 @@ impl<E: FeatureElement> FeatureCache<E> {
             (reads, stores) = chunk.take(reads, stores, *rows_per_chunk);
             chunk.rows.resize(*rows_per_chunk * dim, E::zeroed());
             copy_rows(table.data(), &chunk.reads, &mut chunk.rows, dim, copy_row);
-            copy_rows(&chunk.rows, &chunk.outputs, out, dim, widen_row::<E, S>);
+            copy_rows(&chunk.rows, &chunk.outputs, out, dim, convert);
             copy_rows(&chunk.rows, &chunk.stores, rows, dim, copy_row);
         }
     }
@@ -161,6 +178,14 @@ impl<E: FeatureElement> FeatureCache<E> {
 #[inline(always)]
 fn copy_row<E: FeatureElement>(row: &[E], out: &mut [E]) {
     out.copy_from_slice(row);
+}
+
+/// `Ok` if positions among `ids` fit into 32 bits.
+fn check_count(ids: &[u32]) -> Result<()> {
+    match u32::try_from(ids.len()) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::TooLarge { what: "ids", count: ids.len() as u64, limit: u32::MAX.into() }),
+    }
 }
 
 /// `id` and a position in one word, so that words sort by id, then by position.

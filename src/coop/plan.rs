@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Peers;
 use crate::comm::{Communicator, Stage};
-use crate::device::cpu::{RemoteRow, RemoteRows};
-use crate::device::{Cpu, Device, Element, FeatureElement, Matrix, Scalar, Storage};
+use crate::device::cpu::{RemoteRow, RemoteRows, RowCopy, copy_rows};
+use crate::device::{Cpu, CpuBuffer, Device, Element, FeatureElement, Matrix, Scalar, Storage};
 use crate::error::{Error, Result, check_length};
 use crate::tape::{BackwardStep, Op, Tape, Var};
 use crate::tensor::Tensor;
@@ -59,6 +59,28 @@ impl<S: Scalar> ExchangePlan<Cpu<S>> {
         let mut received = vec![T::zeroed(); self.order.len()];
         communicator.all_to_all_v(stage, &sent, &self.send_counts, &mut received, &self.receive_counts)?;
         Ok(self.place.iter().map(|&place| received[place as usize]).collect())
+    }
+
+    /// `[n_needed, dim]`: each needed row, from its owner's `owned: [n_owned, dim]`, in whatever type rows are stored.
+    /// Collective.
+    ///
+    /// Errors: `owned` does not have its length, and those of communication.
+    pub(crate) fn fetch_rows<T: Element>(
+        &self,
+        peers: &Peers<Cpu<S>>,
+        stage: Stage,
+        owned: &[T],
+        dim: usize,
+    ) -> Result<CpuBuffer<T>> {
+        check_length("owned rows", owned.len(), self.n_owned * dim)?;
+        let elements = |counts: &[usize]| counts.iter().map(|n| n * dim).collect::<Vec<_>>();
+        let sent = rows_at(peers.host(), owned, &self.send_rows, dim)?;
+        let mut received = peers.host().allocate(self.place.len() * dim)?;
+        let (send_counts, receive_counts) = (elements(&self.send_counts), elements(&self.receive_counts));
+        let communicator = peers.communicator();
+        communicator.all_to_all_v(stage, &sent, &send_counts, &mut received, &receive_counts)?;
+        drop(sent);
+        rows_at(peers.host(), &received, &self.place, dim)
     }
 
     /// Several values of each needed row, from its owner's rows: row `i` of `owned` is
@@ -298,6 +320,19 @@ impl<D: Device> ExchangePlan<D> {
 /// A plan's array, where rows are in host memory.
 fn host<D: Device, T: Element>(array: &D::Buffer<T>) -> Result<&[T]> {
     D::as_host(D::view(array)).ok_or_else(|| Error::invalid("plan", "on a device", "one in host memory"))
+}
+
+/// `[index.len(), dim]`: the rows of `table` at `index`.
+fn rows_at<S: Scalar, T: Element>(
+    cpu: &Cpu<S>,
+    table: &[T],
+    index: &[u32],
+    dim: usize,
+) -> Result<CpuBuffer<T>> {
+    let mut out = cpu.allocate(index.len() * dim)?;
+    let copies: Vec<RowCopy> = (0..).zip(index).map(|(to, &from)| RowCopy { to, from }).collect();
+    copy_rows(table, &copies, &mut out, dim, |row, out| out.copy_from_slice(row));
+    Ok(out)
 }
 
 /// The tables that PEs offer.

@@ -25,7 +25,9 @@ mod exchange;
 mod gather;
 mod gemm;
 mod loss;
+mod narrow;
 mod optimizer;
+mod precision;
 mod relation;
 mod sample;
 mod sddmm;
@@ -52,7 +54,12 @@ pub use gemm::Gemm;
 pub(crate) use gemm::{check_gemm, check_terms, linear_apart};
 pub use loss::{ElementLoss, IGNORED, Loss};
 pub(crate) use loss::{check_element_loss, check_element_loss_backward};
+pub use narrow::{Half, Narrow};
+pub(crate) use narrow::{
+    Rows, check_narrow, check_spmm_max_backward_narrow, check_spmm_max_narrow, check_spmm_narrow,
+};
 pub use optimizer::{AdamParameter, AdamStep, Optimizer, SgdParameter, SgdStep};
+pub use precision::Precision;
 pub use relation::{Direction, Order, Relation, RelationEdges, RelationGroups};
 pub(crate) use sample::factors_of_degree;
 pub use sample::{DegreeFactors, LaborIterations, Method, Sample, SampleSpec, SampledBlock};
@@ -80,6 +87,7 @@ pub trait Device:
     + Gather
     + Gemm
     + Loss
+    + Narrow
     + Optimizer
     + Relation
     + Sample
@@ -98,6 +106,7 @@ impl<T> Device for T where
         + Gather
         + Gemm
         + Loss
+        + Narrow
         + Optimizer
         + Relation
         + Sample

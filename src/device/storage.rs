@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use crate::device::Precision;
 use crate::device::cpu::{Cpu, CpuBuffer, Gathered, Kernels};
 use crate::error::{Error, Result};
 
@@ -110,6 +111,13 @@ pub trait Storage: Clone + Debug + Send + Sync + 'static {
 
     /// The device in words, for messages and benches.
     fn describe(&self) -> String;
+
+    /// In which precision the device multiplies dense matrices, and the operations of a tape aggregate rows:
+    /// [`Precision::F32`] unless [`with_precision`](Storage::with_precision) said something else.
+    fn precision(&self) -> Precision;
+
+    /// The same device, with the same memory and queue, in another precision.
+    fn with_precision(self, precision: Precision) -> Self;
 
     /// A buffer of `len` elements with unspecified contents (never uninitialised memory on the CPU).
     ///

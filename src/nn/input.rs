@@ -47,9 +47,12 @@ pub struct Aggregated {
 
 impl<D: Device> Input<D> {
     /// A batch's rows, on a tape.
-    pub fn new(tape: &Tape<D>, rows: &BatchInput<D>) -> Self {
-        match rows {
+    ///
+    /// Errors: rows are to be widened, and the device fails or is out of memory.
+    pub fn new(tape: &Tape<D>, rows: &BatchInput<D>) -> Result<Self> {
+        Ok(match rows {
             BatchInput::Dense(x) => Input::Dense(tape.constant(x.clone())),
+            BatchInput::Narrow(x) => Input::Dense(tape.constant(x.widened(tape.device())?)),
             BatchInput::Sparse(x) => Input::Sparse(x.clone()),
             BatchInput::OneHot(x) => Input::OneHot(x.clone()),
             BatchInput::Aggregated(x, aggregate) => {
@@ -58,7 +61,7 @@ impl<D: Device> Input<D> {
             BatchInput::Sliced(x) => {
                 Input::Sliced(Sliced { rows: tape.constant(x.rows().clone()), share: x.share().clone() })
             }
-        }
+        })
     }
 
     /// The aggregated rows, if the source of batches has already aggregated them. `aggregate` is the aggregation with

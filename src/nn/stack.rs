@@ -201,7 +201,7 @@ impl<D: Device> Model<D> for Stack<D> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else {
             return Err(Error::invalid("blocks", "empty", "one for each layer"));
         };
-        let embedded = self.embed(tape, &Input::new(tape, &batch.input))?;
+        let embedded = self.embed(tape, &Input::new(tape, &batch.input)?)?;
         self.check_input(tape, 0, first, &embedded)?;
         let mut x = self.drop_out(tape, 0, first, &embedded)?;
         let mut stages = vec![x.clone()];

@@ -1,10 +1,11 @@
-//! `out = A · x` for a block's sparse matrix `A` with constant factors; `dx = Aᵀ · dout`, by the block's transpose.
+//! `out = A · x` for a block's sparse matrix `A` with constant factors; `dx = Aᵀ · dout`, by the block's transpose. `x`
+//! and `dout` are read in the device's precision.
 
 use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Device, Weights, Write};
+use crate::device::{Device, Rows, Weights, Write};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 
@@ -82,7 +83,8 @@ impl<D: Device> Op<D> for AggregateOp<D> {
     fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, ())> {
         let weights = self.aggregate.weights(device, &self.block)?;
         let mut out = Tensor::allocate(device, self.block.n_dst(), inputs[0].cols())?;
-        device.spmm(self.block.csr(), weights, inputs[0].matrix(), out.make_mut(device)?, Write::Assign)?;
+        let x = Rows::of(device, inputs[0].matrix())?;
+        x.spmm(device, self.block.csr(), weights, out.make_mut(device)?, Write::Assign)?;
         Ok((out, ()))
     }
 
@@ -90,13 +92,8 @@ impl<D: Device> Op<D> for AggregateOp<D> {
         let Weights { edge, row, column } = self.aggregate.weights(device, &self.block)?;
         let transposed = Weights { edge, row: column, column: row };
         let mut dx = Tensor::allocate(device, self.block.n_src(), step.gradient.cols())?;
-        device.spmm(
-            self.block.transpose(device)?,
-            transposed,
-            step.gradient.matrix(),
-            dx.make_mut(device)?,
-            Write::Assign,
-        )?;
+        let (transpose, dout) = (self.block.transpose(device)?, Rows::of(device, step.gradient.matrix())?);
+        dout.spmm(device, transpose, transposed, dx.make_mut(device)?, Write::Assign)?;
         Ok(vec![Some(dx)])
     }
 }

@@ -1,10 +1,11 @@
-//! `out[t, c] = max_s x[s, c]` over the in-edges of `t`; the first edge that attains it gets the whole gradient.
+//! `out[t, c] = max_s x[s, c]` over the in-edges of `t`; the first edge that attains it gets the whole gradient. `x`
+//! and `dout` are read in the device's precision.
 
 use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Device, Write};
+use crate::device::{Device, Rows, Write};
 use crate::error::Result;
 use crate::tensor::Tensor;
 
@@ -32,12 +33,8 @@ impl<D: Device> Op<D> for AggregateMax<D> {
     fn forward(&self, device: &D, inputs: &[&Tensor<D>]) -> Result<(Tensor<D>, Self::Saved)> {
         let mut out = Tensor::allocate(device, self.block.n_dst(), inputs[0].cols())?;
         let mut argmax = device.allocate(self.block.n_dst() * inputs[0].cols())?;
-        device.spmm_max(
-            self.block.csr(),
-            inputs[0].matrix(),
-            out.make_mut(device)?,
-            D::view_mut(&mut argmax),
-        )?;
+        let x = Rows::of(device, inputs[0].matrix())?;
+        x.spmm_max(device, self.block.csr(), out.make_mut(device)?, D::view_mut(&mut argmax))?;
         Ok((out, argmax))
     }
 
@@ -48,13 +45,8 @@ impl<D: Device> Op<D> for AggregateMax<D> {
         step: BackwardStep<'_, D>,
     ) -> Result<Vec<Option<Tensor<D>>>> {
         let mut dx = Tensor::allocate(device, self.block.n_src(), step.gradient.cols())?;
-        device.spmm_max_backward(
-            self.block.transpose(device)?,
-            D::view(&argmax),
-            step.gradient.matrix(),
-            dx.make_mut(device)?,
-            Write::Assign,
-        )?;
+        let (transpose, dout) = (self.block.transpose(device)?, Rows::of(device, step.gradient.matrix())?);
+        dout.spmm_max_backward(device, transpose, D::view(&argmax), dx.make_mut(device)?, Write::Assign)?;
         Ok(vec![Some(dx)])
     }
 }

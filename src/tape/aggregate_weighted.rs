@@ -1,12 +1,13 @@
 //! `out[t] = Σ_e w_e · x[s(e)]` with differentiable edge weights.
 //!
-//! `dx = Aᵀ · dout` by the block's transpose; `dw_e = ⟨dout[t(e)], x[s(e)]⟩`.
+//! `dx = Aᵀ · dout` by the block's transpose; `dw_e = ⟨dout[t(e)], x[s(e)]⟩`. Both sums read `x` and `dout` in the
+//! device's precision, `dw` in its scalar.
 
 use std::sync::Arc;
 
 use super::{BackwardStep, Op, Tape, Var};
 use crate::block::Block;
-use crate::device::{Device, Weights, Write};
+use crate::device::{Device, Rows, Weights, Write};
 use crate::error::{Result, check_length};
 use crate::tensor::Tensor;
 
@@ -35,7 +36,8 @@ impl<D: Device> Op<D> for AggregateWeighted<D> {
         check_length("weight", weight.rows() * weight.cols(), self.block.n_edge())?;
         let mut out = Tensor::allocate(device, self.block.n_dst(), x.cols())?;
         let weights = Weights { edge: Some(weight.view()), row: None, column: None };
-        device.spmm(self.block.csr(), weights, x.matrix(), out.make_mut(device)?, Write::Assign)?;
+        let x = Rows::of(device, x.matrix())?;
+        x.spmm(device, self.block.csr(), weights, out.make_mut(device)?, Write::Assign)?;
         Ok((out, ()))
     }
 
@@ -46,7 +48,8 @@ impl<D: Device> Op<D> for AggregateWeighted<D> {
             let mut dx = Tensor::allocate(device, x.rows(), x.cols())?;
             let weights = Weights { edge: Some(weight.view()), row: None, column: None };
             let transpose = self.block.transpose(device)?;
-            device.spmm(transpose, weights, step.gradient.matrix(), dx.make_mut(device)?, Write::Assign)?;
+            let dout = Rows::of(device, step.gradient.matrix())?;
+            dout.spmm(device, transpose, weights, dx.make_mut(device)?, Write::Assign)?;
             gradients[0] = Some(dx);
         }
         if step.wanted[1] {

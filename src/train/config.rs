@@ -9,7 +9,7 @@ use crate::batch::{BatchNeeds, DataOnDevice};
 use crate::cache::Policy;
 use crate::coop::{FirstLayer, Mode, RowTransport};
 use crate::data::Dataset;
-use crate::device::{Device, IGNORED, Method};
+use crate::device::{Device, IGNORED, Method, Precision};
 use crate::error::{Error, Result};
 use crate::graph::PartitionMethod;
 use crate::nn::{ModelConfig, OptimizerConfig, Stack};
@@ -115,6 +115,10 @@ pub struct TrainConfig {
     /// The measure on the validation vertices that chooses the best epoch.
     #[serde(default)]
     pub metric: Metric,
+    /// In which precision dense matrices are multiplied and rows are aggregated, to train and to predict. The trainer
+    /// gives it to its device.
+    #[serde(default)]
+    pub precision: Precision,
     /// A cache of feature rows. With a cache, workers sample batches at the same time, but slice them one after the
     /// other.
     #[serde(default)]
@@ -336,6 +340,7 @@ impl Default for TrainConfig {
             seed: 0,
             eval: EvalMode::Full,
             metric: Metric::Accuracy,
+            precision: Precision::F32,
             cache: None,
             data_on_device: DataOnDevice::Nothing,
             workers: 2,

@@ -80,7 +80,7 @@ pub(super) fn full_logits<D: Device>(
         };
         let out = chunks.compute(needed[layer].len(), work, |tape, (block, input)| {
             let input = match (input, outputs.last()) {
-                (Below::Features(rows), _) => Input::new(tape, &rows),
+                (Below::Features(rows), _) => Input::new(tape, &rows)?,
                 (Below::Outputs(rows), Some(h)) => Input::Dense(gather(tape, h, &rows)?),
                 (Below::Outputs(_), None) => {
                     Input::Dense(tape.constant(Tensor::zeros(device, block.n_src(), 0)?))
@@ -106,7 +106,7 @@ pub(super) fn full_logits<D: Device>(
         };
         let logits = chunks.compute(n, work, |tape, (features, rows)| {
             let n_rows = rows.first().map_or(0, D::len);
-            let mut stages = vec![Input::new(tape, &features)];
+            let mut stages = vec![Input::new(tape, &features)?];
             for (h, rows) in outputs.iter().zip(&rows) {
                 stages.push(Input::Dense(gather(tape, h, rows)?));
             }

@@ -143,10 +143,13 @@ impl<D: Device, M: Model<D>> Trainer<D, M> {
         model: M,
         fingerprint: Fingerprint,
     ) -> Result<Self> {
+        let device = device.with_precision(config.precision);
         config.check_edge_weights(&dataset, model.needs())?;
         let class_weights = config.class_weights.by_class(&dataset, model.n_outputs())?;
         let optimizer = Optimizer::new(&device, config.optimizer, model.parameters())?;
-        let mut slicer = Slicer::new(device.host(), dataset, model.needs());
+        let slicer = Slicer::new(device.host(), dataset, model.needs());
+        // What goes to another device goes as it is stored.
+        let mut slicer = slicer.with_narrow_rows(!D::RUNS_ON_POOL);
         if let Some(cache) = config.cache {
             slicer = slicer.with_cache(cache.policy, cache.rows)?;
         }

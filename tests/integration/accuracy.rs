@@ -20,7 +20,7 @@ fn load(name: &str) -> Option<Arc<Dataset>> {
 }
 
 /// The settings of Kipf & Welling (2017), with the test accuracy of the epoch that validates best.
-fn gcn(seed: u64) -> TrainConfig {
+pub(crate) fn gcn(seed: u64) -> TrainConfig {
     TrainConfig {
         row_normalize: true,
         model: ModelConfig {

@@ -22,6 +22,7 @@ mod input_aggregate;
 mod layers;
 mod line_length;
 mod npz;
+mod precision;
 mod relations;
 mod shared_data;
 mod study;

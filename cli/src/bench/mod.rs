@@ -88,7 +88,7 @@ pub(super) struct BenchArgs {
 }
 
 /// All benchmarks, with descriptions.
-const WORKS: [(&str, &str); 33] = [
+const WORKS: [(&str, &str); 35] = [
     ("copy", "all threads copy memory"),
     ("gather", "random rows of a table"),
     ("gemm_f32", "dense products"),
@@ -99,6 +99,8 @@ const WORKS: [(&str, &str); 33] = [
     ("spmm_mean_bwd", "its gradient"),
     ("spmm_weighted_fwd", "sum with a weight on each edge"),
     ("spmm_weighted_bwd", "its gradient"),
+    ("spmm_sum_bf16", "sum of the neighbours' rows in bf16, after rounding them"),
+    ("spmm_sum_f16", "the same in f16, with a factor for each row"),
     ("spmm_max_fwd", "maximum of the neighbours' rows"),
     ("spmm_max_bwd", "its gradient"),
     ("sddmm_dot", "dot product of the rows at an edge's ends"),

@@ -1,12 +1,15 @@
 //! Sparse times dense on the whole graph, and sampled dense products, one value per edge.
 
+use std::sync::Arc;
+
 use super::Bench;
 use super::check::{Values, agree, part, row, wrong};
 use super::row::Amount;
 use cohop::Result;
 use cohop::block::Block;
-use cohop::device::{Csr, Device, Weights, Write};
+use cohop::device::{Csr, Device, Precision, Weights, Write};
 use cohop::graph::Graph;
+use cohop::tape::{Aggregate, Tape};
 use cohop::tensor::Tensor;
 
 const X: Values = Values(6);
@@ -14,12 +17,11 @@ const Y: Values = Values(7);
 const EDGE_WEIGHTS: Values = Values(8);
 
 pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<()> {
-    if !bench.wants_any(&["transpose", "spmm_max_fwd", "spmm_max_bwd", "sddmm_dot"])
-        && !Reduce::ALL.iter().any(|reduce| bench.wants_any(&reduce.works()))
-    {
+    let others = ["transpose", "spmm_sum_bf16", "spmm_sum_f16", "spmm_max_fwd", "spmm_max_bwd", "sddmm_dot"];
+    if !bench.wants_any(&others) && !Reduce::ALL.iter().any(|reduce| bench.wants_any(&reduce.works())) {
         return Ok(());
     }
-    let block = bench.workload.block(bench.device)?;
+    let block = Arc::new(bench.workload.block(bench.device)?);
     if bench.wants("transpose") {
         transpose(bench, &block)?;
     }
@@ -27,6 +29,13 @@ pub(super) fn all<D: Device<Scalar = f32>>(bench: &mut Bench<'_, D>) -> Result<(
         for &dim in bench.widths {
             if bench.wants_any(&reduce.works()) {
                 spmm(bench, &block, reduce, dim)?;
+            }
+        }
+    }
+    for (work, precision) in [("spmm_sum_bf16", Precision::Bf16), ("spmm_sum_f16", Precision::F16)] {
+        for &dim in bench.widths {
+            if bench.wants(work) {
+                narrow(bench, &block, work, precision, dim)?;
             }
         }
     }
@@ -167,6 +176,42 @@ fn spmm<D: Device<Scalar = f32>>(
         bench.time_kernel(backward, size, amount(per_edge), || product(transpose, weights, &mut out))?;
     }
     Ok(())
+}
+
+/// The sum as the operation of a tape makes it, of rows that it rounds first.
+fn narrow<D: Device<Scalar = f32>>(
+    bench: &mut Bench<'_, D>,
+    block: &Arc<Block<D>>,
+    work: &'static str,
+    precision: Precision,
+    dim: usize,
+) -> Result<()> {
+    let (device, graph) = (bench.device.clone().with_precision(precision), bench.workload.graph());
+    let (n, e) = (block.n_src(), block.n_edge());
+    let x = X.tensor(&device, n, dim)?;
+    let run = || -> Result<Tensor<D>> {
+        let tape = Tape::inference(&device);
+        let sum = tape.aggregate(block, tape.constant(x.clone()), Aggregate::Sum)?;
+        Ok(tape.value(sum))
+    };
+    let out = run()?;
+    for t in bench.workload.rows_to_check() {
+        let sum = |value: &dyn Fn(f32) -> f32| -> Vec<f64> {
+            let of_column = |c| graph.in_neighbors(t).iter().map(move |&s| X.at(s as usize * dim + c));
+            (0..dim).map(|c| of_column(c).map(|x| f64::from(value(x))).sum()).collect()
+        };
+        // Half of a unit in the last place of each term.
+        let (exact, terms) = (sum(&|x| x), sum(&f32::abs));
+        let found = row(&device, &out, t)?;
+        let is_close = |c: usize| (f64::from(found[c]) - exact[c]).abs() <= 1e-4 + terms[c] / 256.0;
+        if let Some(c) = (0..dim).find(|&c| !is_close(c)) {
+            return wrong(work, found[c], exact[c]);
+        }
+    }
+    // Rounding reads and writes each row once.
+    let bytes = e * (2 * dim + 4) + n * (10 * dim + 4);
+    let amount = Amount::multiply_adds((e * dim) as f64).bytes(bytes as f64);
+    bench.time(work, bench.size(format_args!("d={dim}")), amount, || run().map(drop))
 }
 
 /// The first in-neighbour of `t` with the largest value in a column.

@@ -87,7 +87,7 @@ pub(super) struct KappaArgs {
 }
 
 /// The options that only training has.
-const OF_TRAINING: [&str; 23] = [
+const OF_TRAINING: [&str; 24] = [
     "--attention-dropout",
     "--bases",
     "--blocks",
@@ -107,6 +107,7 @@ const OF_TRAINING: [&str; 23] = [
     "--optimizer",
     "--output-heads",
     "--own-root",
+    "--precision",
     "--row-normalize",
     "--seeds",
     "--weight-decay",
@@ -219,6 +220,7 @@ fn training(
         clip_norm: learning.clip_norm,
         class_weights: learning.class_weights.clone().unwrap_or_default(),
         eval: model.model.eval(full),
+        precision: learning.precision,
         ..TrainConfig::default()
     };
     ConvergenceConfig {

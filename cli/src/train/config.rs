@@ -102,6 +102,7 @@ impl TrainArgs {
                 MetricName::Accuracy => Metric::Accuracy,
                 MetricName::Auc => Metric::Auc,
             },
+            precision: self.learning.precision,
             cache: self
                 .sampling
                 .cache_rows

@@ -14,7 +14,7 @@ use crate::{number, output, plot};
 use cohop::cache::Policy;
 use cohop::comm::threads::MAX_PES;
 use cohop::coop::{FirstLayer, Mode, RowTransport};
-use cohop::device::{LaborIterations, Method};
+use cohop::device::{LaborIterations, Method, Precision};
 use cohop::graph::PartitionMethod;
 use cohop::nn::{MAX_LAYERS, MAX_WIDTH};
 use cohop::rng::{Dependence, Kappa};
@@ -172,6 +172,16 @@ pub(crate) struct LearningArgs {
         value_parser = number::setting::<ClassWeights>
     )]
     pub class_weights: Option<ClassWeights>,
+    /// Precision of dense products on a GPU (tf32, bf16; with f16 tf32) and of the rows that are summed over neighbours
+    /// (bf16, f16): f32, tf32, bf16 or f16. Sums, parameters and the optimiser are in f32 always; on the CPU products
+    /// are too, and tf32 changes nothing
+    #[arg(
+        long,
+        default_value_t = Precision::F32,
+        value_name = "PRECISION",
+        value_parser = number::setting::<Precision>
+    )]
+    pub precision: Precision,
     /// Weight decay, added to the gradient (L2), with adamw apart from it [default: 0; gcn, and gat, gatv2 on full
     /// neighbourhoods: 5e-4]
     #[arg(long, value_parser = number::rate, allow_negative_numbers = true)]

@@ -171,6 +171,7 @@ fn a_resumed_run_keeps_its_settings_and_refuses_others() {
         ("--row-normalize", "--row-normalize"),
         ("--split 0", "--split"),
         ("--feature-dtype f16", "--feature-dtype"),
+        ("--precision bf16", "--precision bf16"),
         ("--mode serial", "--mode serial"),
     ] {
         fails(&run(&format!("train --checkpoint run --resume {other}")), 2, named);
@@ -241,6 +242,36 @@ fn data_without_labels_is_named() {
     fails(&cohop(folder.path(), train), 1, "bare: list of training vertices ");
     ids(&folder.path().join("bare/train_idx.npy"), &[0, 1]);
     fails(&cohop(folder.path(), train), 1, "bare: labels of the training vertices is -1 everywhere");
+}
+
+#[test]
+fn a_run_has_a_precision_and_predictions_that_or_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &str| cohop(folder.path(), arguments);
+    json_lines(&run("generate --out random --scale 8 --dim 4 --classes 3 --json"));
+    let train = "train --data random --hidden 8 --layers 2 --epochs 2 --json";
+    let losses = |more: &str| -> Vec<f64> {
+        let lines = json_lines(&run(&format!("{train} {more}")));
+        lines.iter().filter_map(|line| line["loss"].as_f64()).collect()
+    };
+    let exact = losses("");
+    assert_eq!(losses("--precision tf32"), exact);
+    for precision in ["bf16", "f16"] {
+        let rounded = losses(&format!("--precision {precision} --checkpoint {precision}"));
+        assert_ne!(rounded, exact);
+        for (rounded, exact) in rounded.iter().zip(&exact) {
+            assert!((rounded - exact).abs() < 0.02 * exact, "{rounded} {exact}");
+        }
+    }
+    let infer = |more: &str| {
+        let output = run(&format!("infer --checkpoint bf16 --logits --out scores.npy {more}"));
+        assert!(output.status.success(), "{output:?}");
+        fs::read(folder.path().join("scores.npy")).unwrap()
+    };
+    assert_eq!(infer(""), infer("--precision bf16"));
+    assert_ne!(infer(""), infer("--precision f32"));
+    fails(&run("train --data random --precision half"), 2, "f32, tf32, bf16 or f16");
+    fails(&run("infer --checkpoint bf16 --out p.npy --precision f8"), 2, "f32, tf32, bf16 or f16");
 }
 
 #[test]

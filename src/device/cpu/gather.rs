@@ -367,31 +367,41 @@ pub(crate) fn widen_row<E: FeatureElement, S: Scalar>(row: &[E], out: &mut [S]) 
 /// Exact. Uses integer and float operations that every vector unit has, rather than a conversion instruction that only
 /// some have; no branches, and no subnormal `f32`s, which are slow.
 #[inline(always)]
-fn widen_f16(row: &[f16], out: &mut [f32]) {
+pub(super) fn f16_to_f32(value: f16) -> f32 {
     // The exponents' biases differ by 127 − 15.
     const REBIAS: u32 = 112 << 23;
     // 2^-14, the smallest normal f16.
     const SMALLEST: u32 = 113 << 23;
-    for (out, value) in out.iter_mut().zip(row) {
-        let bits = u32::from(value.to_bits());
-        let magnitude = (bits & 0x7fff) << 13;
-        let sign = (bits & 0x8000) << 16;
-        let normal = magnitude + REBIAS;
-        // Infinity and NaN: the largest exponent stays the largest.
-        let special = normal + REBIAS;
-        // Subnormal: the mantissa as a fraction of 2^-14, by subtracting the implicit one.
-        let subnormal = (f32::from_bits(magnitude + SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
-        let exponent = bits & 0x7c00;
-        let finite = if exponent == 0 { subnormal } else { normal };
-        *out = f32::from_bits(sign | if exponent == 0x7c00 { special } else { finite });
-    }
+    let bits = u32::from(value.to_bits());
+    let magnitude = (bits & 0x7fff) << 13;
+    let sign = (bits & 0x8000) << 16;
+    let normal = magnitude + REBIAS;
+    // Infinity and NaN: the largest exponent stays the largest.
+    let special = normal + REBIAS;
+    // Subnormal: the mantissa as a fraction of 2^-14, by subtracting the implicit one.
+    let subnormal = (f32::from_bits(magnitude + SMALLEST) - f32::from_bits(SMALLEST)).to_bits();
+    let exponent = bits & 0x7c00;
+    let finite = if exponent == 0 { subnormal } else { normal };
+    f32::from_bits(sign | if exponent == 0x7c00 { special } else { finite })
 }
 
 /// Exact: a bf16 is the upper half of an f32.
 #[inline(always)]
+pub(super) fn bf16_to_f32(value: bf16) -> f32 {
+    f32::from_bits(u32::from(value.to_bits()) << 16)
+}
+
+#[inline(always)]
+fn widen_f16(row: &[f16], out: &mut [f32]) {
+    for (out, value) in out.iter_mut().zip(row) {
+        *out = f16_to_f32(*value);
+    }
+}
+
+#[inline(always)]
 fn widen_bf16(row: &[bf16], out: &mut [f32]) {
     for (out, value) in out.iter_mut().zip(row) {
-        *out = f32::from_bits(u32::from(value.to_bits()) << 16);
+        *out = bf16_to_f32(*value);
     }
 }
 

@@ -10,6 +10,7 @@ mod gather_aggregate;
 mod gemm;
 mod kernels;
 mod loss;
+mod narrow;
 mod optimizer;
 mod parallel;
 mod prefetch;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use self::parallel::for_elements;
 use self::vectors::Vectors;
-use crate::device::{Element, Scalar, Storage};
+use crate::device::{Element, Precision, Scalar, Storage};
 use crate::error::{Result, check_length, try_collect};
 
 #[cfg(any(feature = "cuda", feature = "emulate"))]
@@ -38,6 +39,7 @@ pub(crate) use gather::{RowCopy, copy_rows, widen_row};
 #[cfg(feature = "emulate")]
 pub(in crate::device) use gemm::multiply_matrices;
 pub(crate) use loss::argmax;
+pub(in crate::device) use narrow::Narrowed;
 pub use remote_rows::{RemoteRow, RemoteRows};
 pub(crate) use sample::{LaborPeers, fixed_point_probability};
 
@@ -51,6 +53,7 @@ pub trait Kernels:
     + gemm::GemmKernels<Self>
     + gemm::Multiply
     + loss::LossKernels<Self>
+    + narrow::NarrowKernels<Self>
     + optimizer::OptimizerKernels<Self>
     + relation::RelationKernels<Self>
     + RemoteRows
@@ -69,6 +72,7 @@ impl Kernels for f64 {}
 /// Kernels run on rayon's current thread pool: use `ThreadPool::install` to choose the number of threads.
 pub struct Cpu<S: Scalar = f32> {
     shared: Arc<Shared>,
+    precision: Precision,
     scalar: PhantomData<S>,
 }
 
@@ -83,14 +87,15 @@ impl<S: Scalar> Cpu<S> {
     pub fn new() -> Self {
         // Says at the start what is wrong with the environment, and not in the middle of the work.
         Vectors::get();
-        Cpu { shared: Arc::default(), scalar: PhantomData }
+        Cpu { shared: Arc::default(), precision: Precision::F32, scalar: PhantomData }
     }
 
     /// A CPU device whose larger buffers are page-locked by `page_lock`.
     #[cfg(any(feature = "cuda", feature = "emulate"))]
     pub(in crate::device) fn page_locked(page_lock: Arc<dyn PageLock>) -> Self {
         let pool = Arc::new(buffer::Pool::page_locked(page_lock));
-        Cpu { shared: Arc::new(Shared { pool, ..Shared::default() }), scalar: PhantomData }
+        let shared = Arc::new(Shared { pool, ..Shared::default() });
+        Cpu { shared, precision: Precision::F32, scalar: PhantomData }
     }
 
     /// How much memory buffers of this device and its clones hold, and have held.
@@ -112,7 +117,7 @@ impl<S: Scalar> Default for Cpu<S> {
 
 impl<S: Scalar> Clone for Cpu<S> {
     fn clone(&self) -> Self {
-        Cpu { shared: self.shared.clone(), scalar: PhantomData }
+        Cpu { shared: self.shared.clone(), ..*self }
     }
 }
 
@@ -131,6 +136,14 @@ impl<S: Scalar> Storage for Cpu<S> {
 
     fn describe(&self) -> String {
         format!("cpu, {} threads, {}", rayon::current_num_threads(), std::any::type_name::<S>())
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    fn with_precision(self, precision: Precision) -> Self {
+        Cpu { precision, ..self }
     }
 
     fn allocate<T: Element>(&self, len: usize) -> Result<CpuBuffer<T>> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::context::Stream;
 use super::library::open_library_with;
 use super::lost::Failure;
-use crate::device::Dtype;
+use crate::device::{Dtype, Precision};
 use crate::error::{Error, Result};
 
 /// `cublasStatus_t`, of which 0 is success; `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t` and
@@ -107,8 +107,8 @@ pub(super) struct Cublas {
     stream: Arc<Stream>,
 }
 
-// SAFETY: cuBLAS allows calls with one handle from several threads, as long as none changes its settings; these are made
-// before the handle is shared.
+// SAFETY: cuBLAS allows calls with one handle from several threads, as long as none changes its settings; these are
+// made before the handle is shared.
 unsafe impl Send for Cublas {}
 // SAFETY: as above.
 unsafe impl Sync for Cublas {}
@@ -116,6 +116,7 @@ unsafe impl Sync for Cublas {}
 /// A product of column-major matrices, `out = first second` or `out += first second`.
 pub(super) struct Product {
     pub(super) dtype: Dtype,
+    pub(super) precision: Precision,
     /// Rows and columns of `out`, and what is summed over.
     pub(super) shape: [i64; 3],
     pub(super) first: Factor,
@@ -150,15 +151,20 @@ impl Cublas {
         Ok(cublas)
     }
 
-    /// Queues the product, in the precision of its type (no TF32).
+    /// Queues the product: of f32s in its precision, in which the factors are rounded and the sums are in f32.
     ///
     /// # Safety
     /// The matrices are as large as `product` says, in the device's memory; nothing else uses `out` meanwhile.
     pub(super) unsafe fn multiply(&self, product: &Product) -> Result<()> {
-        let Product { dtype, shape: [m, n, k], first, second, out, adds } = product;
-        // CUDA_R_64F and CUBLAS_COMPUTE_64F, or CUDA_R_32F and CUBLAS_COMPUTE_32F.
+        let Product { dtype, precision, shape: [m, n, k], first, second, out, adds } = product;
         let is_double = *dtype == Dtype::F64;
-        let (kind, compute) = if is_double { (1, 70) } else { (0, 68) };
+        // CUDA_R_64F or CUDA_R_32F, and CUBLAS_COMPUTE_64F, or CUBLAS_COMPUTE_32F, _FAST_TF32 or _FAST_16BF.
+        let (kind, compute) = match (is_double, precision) {
+            (true, _) => (1, 70),
+            (false, Precision::F32) => (0, 68),
+            (false, Precision::Tf32 | Precision::F16) => (0, 77),
+            (false, Precision::Bf16) => (0, 75),
+        };
         // What the product and `out` are multiplied by is of the type that is computed in.
         let (doubles, singles) = ([0.0f64, 1.0], [0.0f32, 1.0]);
         let [zero, one] = [0, 1].map(|i| match is_double {

@@ -83,8 +83,8 @@ impl Driver {
         self.watches().settle(|| self.bind().map(drop))
     }
 
-    /// Likewise, before memory is given back: also when an exchange has failed, which has ended then. Whether the context
-    /// is usable still.
+    /// Likewise, before memory is given back: also when an exchange has failed, which has ended then. Whether the
+    /// context is usable still.
     fn settle_or_end(&self) -> bool {
         let _ = self.settle();
         self.bind().is_ok()

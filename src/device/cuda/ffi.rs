@@ -564,6 +564,7 @@ unsafe extern "C" {
     pub fn cohop_spmm_bytes(scalar: cohop_dtype, n_edge: u64, longest_row: u64, cols: u64) -> u64;
     pub fn cohop_spmm(
         scalar: cohop_dtype,
+        element: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
         longest_row: u64,
@@ -600,6 +601,7 @@ unsafe extern "C" {
     pub fn cohop_spmm_max_bytes(scalar: cohop_dtype, n_edge: u64, longest_row: u64, cols: u64) -> u64;
     pub fn cohop_spmm_max(
         scalar: cohop_dtype,
+        element: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
         longest_row: u64,
@@ -607,6 +609,7 @@ unsafe extern "C" {
         indptr: *const u32,
         indices: *const u32,
         x: *const ::std::os::raw::c_void,
+        factor: *const ::std::os::raw::c_void,
         scratch: *mut ::std::os::raw::c_void,
         out: *mut ::std::os::raw::c_void,
         argmax: *mut u32,
@@ -614,6 +617,7 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cohop_spmm_max_backward(
         scalar: cohop_dtype,
+        element: cohop_dtype,
         n_rows: u64,
         n_edge: u64,
         longest_row: u64,
@@ -623,9 +627,28 @@ unsafe extern "C" {
         edge: *const u32,
         argmax: *const u32,
         dout: *const ::std::os::raw::c_void,
+        factor: *const ::std::os::raw::c_void,
         scratch: *mut ::std::os::raw::c_void,
         dx: *mut ::std::os::raw::c_void,
         add: bool,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_narrow(
+        scalar: cohop_dtype,
+        element: cohop_dtype,
+        rows: u64,
+        cols: u64,
+        x: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        factor: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    pub fn cohop_widen(
+        scalar: cohop_dtype,
+        element: cohop_dtype,
+        n: u64,
+        x: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     pub fn cohop_gather_offered(

@@ -9,8 +9,8 @@
 //! 3. `CUDA_HOME` and `CUDA_PATH`, then `VIRTUAL_ENV` and `CONDA_PREFIX`, then `/usr/local/cuda`.
 //!
 //! Each folder may be the one with the libraries, a toolkit's (`lib64`, `lib`, `targets/*/lib` in it), a Python
-//! environment (`lib/python*/site-packages` in it), its `site-packages` (`nvidia/*/lib` in it), or one of the packages in
-//! there, whose neighbours are looked through too: NCCL lies beside CUDA.
+//! environment (`lib/python*/site-packages` in it), its `site-packages` (`nvidia/*/lib` in it), or one of the packages
+//! in there, whose neighbours are looked through too: NCCL lies beside CUDA.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

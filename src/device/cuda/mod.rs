@@ -23,6 +23,7 @@ mod link;
 mod loss;
 mod lost;
 mod memory;
+mod narrow;
 mod optimizer;
 mod relation;
 mod sample;
@@ -60,7 +61,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::cpu::PageLock;
-use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Scalar, Storage, Write};
+use crate::device::{Cpu, CpuBuffer, Dtype, Element, FeatureElement, Precision, Scalar, Storage, Write};
 use crate::error::{Result, check_length};
 
 pub use activity::Activity;
@@ -80,6 +81,7 @@ pub use sample::CudaGraph;
 /// all that this process has opened on the same GPU.
 pub struct Cuda<S: Scalar = f32> {
     queue: Arc<Queue>,
+    precision: Precision,
     scalar: PhantomData<S>,
 }
 
@@ -111,7 +113,7 @@ impl<S: Scalar> Cuda<S> {
     fn with_pool(pool: Arc<Pool>) -> Result<Self> {
         let status = Status::new(pool.driver())?;
         let queue = Queue { pool, status, counters: Counters::default(), in_flight: Mutex::default() };
-        Ok(Cuda { queue: Arc::new(queue), scalar: PhantomData })
+        Ok(Cuda { queue: Arc::new(queue), precision: Precision::F32, scalar: PhantomData })
     }
 
     /// What this device and its clones have been asked to do since it was opened; what runs
@@ -219,7 +221,7 @@ fn adds(write: Write) -> bool {
 
 impl<S: Scalar> Clone for Cuda<S> {
     fn clone(&self) -> Self {
-        Cuda { queue: self.queue.clone(), scalar: PhantomData }
+        Cuda { queue: self.queue.clone(), ..*self }
     }
 }
 
@@ -237,6 +239,14 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn describe(&self) -> String {
         format!("{}, {}", self.driver().describe(), std::any::type_name::<S>())
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    fn with_precision(self, precision: Precision) -> Self {
+        Cuda { precision, ..self }
     }
 
     fn allocate<T: Element>(&self, len: usize) -> Result<CudaBuffer<T>> {
@@ -349,7 +359,8 @@ impl<S: Scalar> Storage for Cuda<S> {
 
     fn beside(&self) -> Result<Self> {
         let driver = Arc::new(self.driver().fork()?);
-        Self::with_pool(Pool::new(driver, self.driver().clone()))
+        let beside = Self::with_pool(Pool::new(driver, self.driver().clone()))?;
+        Ok(beside.with_precision(self.precision))
     }
 
     fn record(&self) -> Result<Event> {

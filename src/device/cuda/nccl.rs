@@ -53,7 +53,8 @@ impl Functions {
             what: "NCCL".into(),
             remedy: format!("install version 2.10 or later; the one that was found is too old: {error}"),
         };
-        // SAFETY: the functions have had these arguments since NCCL 2.7, and stay as long as the library, which is kept.
+        // SAFETY: the functions have had these arguments since NCCL 2.7, and stay as long as the library, which is
+        // kept.
         unsafe {
             Ok(Functions {
                 get_unique_id: *library.get(b"ncclGetUniqueId\0").map_err(missing)?,

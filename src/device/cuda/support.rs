@@ -1,5 +1,5 @@
-//! Whether a GPU and its driver can run the kernels that were compiled: decided before anything is launched, so that the
-//! message can say what is needed, and what is there.
+//! Whether a GPU and its driver can run the kernels that were compiled: decided before anything is launched, so that
+//! the message can say what is needed, and what is there.
 
 /// What the kernels were compiled by and for.
 pub(super) struct Build<'a> {

@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{
-    MOST_CASES, NamedBody, attention, batch_norm, elementwise, exchange, gather_aggregate, loss, optimizer,
-    relation, rows, sample, sparse,
+    MOST_CASES, NamedBody, attention, batch_norm, elementwise, exchange, gather_aggregate, loss, narrow,
+    optimizer, relation, rows, sample, sparse,
 };
 use crate::device::cuda::tests::{choose_schedule, compare_draws, gather_too_much};
 use crate::device::{Cuda, Gather, MatrixMut, Storage};
@@ -98,6 +98,8 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         named(gather_aggregate::BODIES, "gather_aggregate_of_hubs"),
         named(sparse::BODIES, "permutations_are_inverted"),
         named(sparse::BODIES, "spmm spmm_heads spmm_max spmm_max_backward transpose"),
+        named(narrow::BODIES, "every_narrow_value_is_widened rows_have_factors"),
+        named(narrow::BODIES, "every_value_is_rounded_to_nearest"),
         named(sparse::BODIES, "inverse_degree inverse_weight_sum sddmm_dot sddmm_add"),
         named(attention::BODIES, "gat_is_its_formula gatv2_is_its_formula edge_softmax_is_its_formula"),
         named(attention::BODIES, "head_dot_is_its_formula hubs"),

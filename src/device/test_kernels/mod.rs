@@ -12,6 +12,7 @@ mod gather_aggregate;
 mod gemm;
 mod loss;
 mod naive;
+mod narrow;
 mod optimizer;
 mod relation;
 mod rows;

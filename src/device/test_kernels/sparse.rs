@@ -52,18 +52,18 @@ impl<D: Storage> Sparse<D> {
 }
 
 #[derive(Clone, Debug)]
-struct Case {
+pub(super) struct Case {
     n_rows: usize,
     n_cols: usize,
     max_degree: usize,
     hub: bool,
-    dim: usize,
-    integers: bool,
+    pub dim: usize,
+    pub integers: bool,
     seed: u64,
 }
 
 impl Case {
-    fn data(&self) -> (Pattern, Random) {
+    pub(super) fn data(&self) -> (Pattern, Random) {
         let mut random = Random(self.seed);
         let pattern = Pattern::random(self.n_rows, self.n_cols, self.max_degree, self.hub, &mut random);
         (pattern, random)
@@ -71,7 +71,7 @@ impl Case {
 }
 
 prop_compose! {
-    fn cases()(
+    pub(super) fn cases()(
         n_rows in prop_oneof![Just(0), Just(1), 2..80usize],
         n_cols in prop_oneof![1 => Just(0), 1 => Just(1), 4 => 2..60usize],
         max_degree in prop_oneof![Just(0), Just(1), 2..30usize],
