@@ -71,6 +71,8 @@ impl<S: Scalar> NarrowRows<Cpu<S>> {
     /// Moves rows from the host to `device` (on the CPU: the same memory, unless it is shared).
     ///
     /// Errors: the device fails or is out of memory.
+    // As for a batch's other parts: it moves, though names of this kind borrow elsewhere.
+    #[allow(clippy::wrong_self_convention)]
     pub(super) fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<NarrowRows<D>> {
         let shape = self.shape;
         Ok(match self.data {
