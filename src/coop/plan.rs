@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Peers;
 use crate::comm::{Communicator, Stage};
 use crate::device::cpu::{RemoteRow, RemoteRows, RowCopy, copy_rows};
-use crate::device::{Cpu, CpuBuffer, Device, Element, FeatureElement, Matrix, Scalar, Storage};
+use crate::device::{Cpu, CpuBuffer, Device, Element, Matrix, Scalar, Storage};
 use crate::error::{Error, Result, check_length};
 use crate::tape::{BackwardStep, Op, Tape, Var};
 use crate::tensor::Tensor;
