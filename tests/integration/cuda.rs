@@ -155,8 +155,8 @@ fn data_on_the_device_is_refused_where_elements_cooperate() {
     }
 }
 
-/// Rows go from device to device: four emulated ones (on a machine with one GPU, one for all) give the bits of two
-/// elements' exchange through one device's memory, and the loss of the CPU.
+/// Whatever the way of rows from device to device, of four emulated ones (on a machine with one GPU, one for all): the
+/// bits of four elements on one device, and the loss of the CPU alone.
 #[test]
 fn elements_cooperate_on_devices_of_their_own() {
     if !common::has_cuda() {
@@ -165,14 +165,14 @@ fn elements_cooperate_on_devices_of_their_own() {
     let dataset = small();
     for kind in [ModelKind::Sage, ModelKind::Gcn, ModelKind::Gat, ModelKind::Gin, ModelKind::Rgcn] {
         let config = config(kind);
-        let parallel = ParallelConfig {
-            mode: Mode::Cooperative,
-            partition: PartitionMethod::Random,
-            first_layer: FirstLayer::Whole,
-            row_transport: RowTransport::Auto,
-        };
         let one = Cuda::<f32>::new(0).unwrap();
-        let losses = |n_devices: usize| {
+        let losses = |n_devices: usize, row_transport: RowTransport| {
+            let parallel = ParallelConfig {
+                mode: Mode::Cooperative,
+                partition: PartitionMethod::Random,
+                first_layer: FirstLayer::Whole,
+                row_transport,
+            };
             let body = |communicator: Communicator| {
                 let number = communicator.rank() % n_devices;
                 let device = if number == 0 { one.clone() } else { Cuda::new(number)? };
@@ -182,12 +182,19 @@ fn elements_cooperate_on_devices_of_their_own() {
             };
             threads::run(4, body).map(|losses: Vec<Vec<f64>>| losses[0].clone())
         };
-        let shared = losses(1).unwrap();
+        let shared = losses(1, RowTransport::Auto).unwrap();
         let serial: Vec<f64> =
             curve(Cpu::<f32>::new(), &dataset, &config, 2).iter().map(|epoch| epoch[0]).collect();
         assert_close(&format!("{kind:?}: loss"), &shared, &serial, |_, loss| 1e-4 * loss);
-        if cfg!(feature = "emulate") {
-            assert_eq!(losses(4).unwrap(), shared, "{kind:?}");
+        use RowTransport::{Copy, Host, Nccl, Read};
+        let ways = if cfg!(feature = "emulate") {
+            vec![(4, Read), (4, Copy), (4, Nccl), (4, Host)]
+        } else {
+            vec![(1, Read), (1, Copy), (1, Host)]
+        };
+        for (n_devices, transport) in ways {
+            let found = losses(n_devices, transport).unwrap();
+            assert_eq!(found, shared, "{kind:?} by {transport} on {n_devices} devices");
         }
     }
 }

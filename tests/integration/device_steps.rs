@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use cohop::batch::DataOnDevice;
+use cohop::comm::{Communicator, threads};
+use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::data::{Dataset, SbmData};
 use cohop::device::cuda::Activity;
 use cohop::device::{Cuda, LaborIterations, Method, Sample};
-use cohop::graph::Sbm;
+use cohop::graph::{PartitionMethod, Sbm};
 use cohop::nn::ModelKind;
 use cohop::sample::{Fanouts, Sampler, SamplerConfig};
-use cohop::train::{EvalMode, Evaluation, TrainConfig, Trainer};
+use cohop::train::{EvalMode, Evaluation, ParallelConfig, TrainConfig, Trainer};
 
 /// Without validation: where steps are counted, nothing else happens.
 fn dataset() -> Arc<Dataset> {
@@ -21,16 +23,21 @@ fn dataset() -> Arc<Dataset> {
     Arc::new(Dataset { graph, val_idx: Vec::new(), ..dataset })
 }
 
+fn config(kind: ModelKind, n_layers: usize) -> TrainConfig {
+    let mut config = TrainConfig { batch_size: Some(30), ..TrainConfig::default() };
+    (config.model.kind, config.model.hidden, config.model.heads) = (kind, 6, 2);
+    config.model.n_layers = n_layers;
+    config.sampler.fanouts = Fanouts(vec![3; n_layers]);
+    config
+}
+
 fn trainer(
     kind: ModelKind,
     n_layers: usize,
     data: DataOnDevice,
     change: impl FnOnce(&mut TrainConfig),
 ) -> Trainer<Cuda<f32>> {
-    let mut config = TrainConfig { batch_size: Some(30), data_on_device: data, ..TrainConfig::default() };
-    (config.model.kind, config.model.hidden, config.model.heads) = (kind, 6, 2);
-    config.model.n_layers = n_layers;
-    config.sampler.fanouts = Fanouts(vec![3; n_layers]);
+    let mut config = TrainConfig { data_on_device: data, ..config(kind, n_layers) };
     change(&mut config);
     Trainer::new(Cuda::new(0).unwrap(), dataset(), config).unwrap()
 }
@@ -115,6 +122,49 @@ fn what_an_evaluation_asks_of_the_device() {
             let expected = Evaluation::new(&scores, 4, &labels).unwrap();
             assert_eq!(found.accuracy, expected.accuracy, "{what}");
             assert!((found.loss - expected.loss).abs() < 1e-5, "{what}: {found:?} {expected:?}");
+        }
+    }
+}
+
+/// What a step of four processing elements asks of each one's device, by the way of rows: also nothing that waits, but
+/// where rows pass through the host.
+#[test]
+fn what_a_cooperative_step_asks_of_the_devices() {
+    for (kind, n_layers) in
+        [(ModelKind::Sage, 3), (ModelKind::Gcn, 3), (ModelKind::Gat, 2), (ModelKind::Rgcn, 2)]
+    {
+        for transport in [RowTransport::Read, RowTransport::Copy, RowTransport::Nccl, RowTransport::Host] {
+            let parallel = ParallelConfig {
+                mode: Mode::Cooperative,
+                partition: PartitionMethod::Random,
+                first_layer: FirstLayer::Whole,
+                row_transport: transport,
+            };
+            let activities = threads::run(4, |communicator: Communicator| {
+                let device = Cuda::<f32>::new(communicator.rank())?;
+                let mut trainer = Trainer::parallel(
+                    device.clone(),
+                    dataset(),
+                    config(kind, n_layers),
+                    parallel,
+                    communicator,
+                )?;
+                trainer.run_epoch(&mut ())?;
+                let before = device.activity();
+                let steps = trainer.run_epoch(&mut ())?.batches;
+                Ok((device.activity() - before, steps))
+            });
+            for (rank, (activity, steps)) in activities.unwrap().into_iter().enumerate() {
+                let what = format!("{kind:?} by {transport}, {rank}: {activity:?} in {steps} steps");
+                println!("{what}");
+                if transport == RowTransport::Host {
+                    // Each exchange downloads what is sent: forward, backward, and the sum of gradients.
+                    assert!(activity.waits > 2 + steps, "{what}");
+                } else {
+                    assert_eq!((activity.waits, activity.waits_for_events), (2, steps - 2), "{what}");
+                    assert!(activity.bytes_to_host <= steps * 8, "{what}");
+                }
+            }
         }
     }
 }

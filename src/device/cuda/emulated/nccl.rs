@@ -29,7 +29,7 @@ struct Network {
     last_id: u64,
     last_group: u64,
     communicators: HashMap<u64, Members>,
-    /// By device: the group that it is at, and its stream.
+    /// By device, as one `Cuda` has opened it: the group that it is at.
     busy: HashMap<usize, Weak<Group>>,
 }
 
@@ -58,7 +58,6 @@ struct Offered {
 struct Group {
     communicator: u64,
     rank: usize,
-    device: usize,
     stream: u64,
     clock: Arc<Clock>,
     sends: Vec<Part>,
@@ -165,7 +164,6 @@ impl Nccl {
             Arc::new_cyclic(|itself| Group {
                 communicator: self.id,
                 rank: self.rank,
-                device: driver.device.ordinal,
                 stream: stream.number(),
                 clock: stream.clock().clone(),
                 sends,
@@ -217,13 +215,20 @@ impl Network {
     /// Whether another group than this runs on its device.
     fn is_busy(&self, group: &Group) -> Option<Arc<Group>> {
         self.busy
-            .get(&group.device)
+            .get(&group.device())
             .and_then(Weak::upgrade)
             .filter(|other| !std::ptr::eq(&**other, group) && !matches!(other.progress(), Progress::Done))
     }
 }
 
 impl Members {
+    /// Forgets what a group has offered, whose memory may go.
+    fn withdraw(&mut self, group: &Group) {
+        for offered in self.sends.values_mut().chain(self.receives.values_mut()) {
+            offered.retain(|one| !std::ptr::eq(&*one.group, group));
+        }
+    }
+
     /// Lets sends and receives of the two ranks meet.
     fn meet(&mut self, from: usize, to: usize) {
         loop {
@@ -255,6 +260,11 @@ impl Members {
 }
 
 impl Group {
+    /// A number of its device.
+    fn device(&self) -> usize {
+        Arc::as_ptr(&self.clock).addr()
+    }
+
     fn progress(&self) -> Progress {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -320,10 +330,11 @@ impl Meeting for Group {
         let mut network = network();
         let is_free = network.is_busy(self).is_none();
         if let (Some(itself), true) = (self.itself.upgrade(), is_free) {
-            network.busy.insert(self.device, Arc::downgrade(&itself));
+            network.busy.insert(self.device(), Arc::downgrade(&itself));
         }
         let Ok(members) = network.of(self.communicator) else { return true };
         if is_lost || members.is_aborted {
+            members.withdraw(self);
             self.set(Progress::Done);
             return true;
         }
