@@ -149,7 +149,7 @@ enum { COHOP_MAX_TABLES = 64 };
 // from: [n_tables] on the host, at most COHOP_MAX_TABLES. out: [number of rows of all, cols]
 int32_t cohop_gather_offered(cohop_dtype scalar, cohop_dtype element, uint64_t cols, const cohop_offered_rows* from,
                              uint32_t n_tables, const uint32_t* order, void* out, cohop_status* status, void* stream);
-// out: [n_out, cols]; index: [from->n_rows], no number twice.
+// out: [n_out, cols]; index: [from->n_rows], no number twice. Without from->rows, all of the table, in order.
 int32_t cohop_add_offered(cohop_dtype scalar, uint64_t cols, const cohop_offered_rows* from, const uint32_t* index,
                           uint64_t n_out, void* out, cohop_status* status, void* stream);
 // Rows of any elements, as they are. row_bytes: a multiple of 2. out: [rows]

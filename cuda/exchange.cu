@@ -74,10 +74,11 @@ __global__ void __launch_bounds__(BLOCK) add_offered_kernel(cohop_offered_rows f
   const uint64_t cols = packs * N;
   for (uint64_t i = grid_thread(); i < from.n_rows * packs; i += grid_threads()) {
     const uint64_t k = i / packs, pack = i % packs;
-    const uint32_t row = from.rows[k], to = index[k];
+    const uint64_t row = from.rows ? from.rows[k] : k;
+    const uint32_t to = index[k];
     if (row >= from.n_table || to >= n_out) {
       const bool is_row = row >= from.n_table;
-      if (pack == 0) report(status, COHOP_ARRAY_INDEX, k, is_row ? row : to, is_row ? from.n_table : n_out);
+      if (pack == 0) report(status, COHOP_ARRAY_INDEX, k, static_cast<int64_t>(is_row ? row : to), is_row ? from.n_table : n_out);
       continue;
     }
     const Pack<S, N> added = load<N>(static_cast<const S*>(from.table) + row * cols + pack * N);
@@ -190,11 +191,7 @@ int32_t cohop_add_offered(cohop_dtype scalar, uint64_t cols, const cohop_offered
 int32_t cohop_pack_rows(uint64_t row_bytes, uint64_t rows, const void* table, uint64_t n_table, const uint32_t* index,
                         void* out, cohop_status* status, void* stream) {
   COHOP_LAUNCHER(
-    if (rows == 0) return 0;
-    if (row_bytes == 0) {
-      check_index(rows, index, n_table, status, stream);
-      return cohop_last_error();
-    }
+    if (rows == 0 || row_bytes == 0) return 0;
     const uintptr_t all = reinterpret_cast<uintptr_t>(table) | reinterpret_cast<uintptr_t>(out) | row_bytes;
     if (all % 16 == 0) return pack_rows<Pack<uint32_t, 4>>(row_bytes, rows, table, n_table, index, out, status, stream);
     if (all % 4 == 0) return pack_rows<uint32_t>(row_bytes, rows, table, n_table, index, out, status, stream);

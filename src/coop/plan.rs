@@ -204,7 +204,19 @@ impl<D: Device> ExchangePlan<D> {
         let received = peers.exchange(device, stage, &sent, &self.receive_counts, &self.send_counts)?;
         drop(sent);
         let mut sum = Tensor::zeros(device, self.n_owned, needed.cols())?;
-        device.scatter_add(received.matrix(), D::view(&self.send_rows), sum.make_mut(device)?)?;
+        if !D::OFFERS {
+            device.scatter_add(received.matrix(), D::view(&self.send_rows), sum.make_mut(device)?)?;
+            return Ok(sum);
+        }
+        // One PE's rows after the other's: a device adds up several rows of one in another order.
+        let (cols, mut end) = (needed.cols(), 0);
+        for &count in &self.send_counts {
+            let (rows, start) = (end..end + count, end);
+            end += count;
+            let theirs = D::slice(received.view(), start * cols..end * cols);
+            let theirs = Matrix::from_view(theirs, count, cols)?;
+            device.add_rows(theirs, D::slice(D::view(&self.send_rows), rows), sum.make_mut(device)?)?;
+        }
         Ok(sum)
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::cpu::Cpu;
-use super::{Element, FeatureElement, MatrixMut, Scalar, Storage};
+use super::{Element, FeatureElement, Gather, Matrix, MatrixMut, Scalar, Storage};
 use crate::error::{Error, Result, check_length};
 
 /// Memory of a device that others of the process may read, until this is dropped.
@@ -114,6 +114,18 @@ pub trait Exchange: Storage {
         out: MatrixMut<'_, Self>,
     ) -> Result<()>;
 
+    /// `out[index[k], :] += x[k, :]`. No number is in `index` twice, so that calls one after the other add in their
+    /// order, rounding after each addition.
+    ///
+    /// Errors: `index` is not as long as `x` has rows, their widths differ, an index that is out of range (see
+    /// [`Storage::synchronize`]), or the device fails.
+    fn add_rows(
+        &self,
+        x: Matrix<'_, Self>,
+        index: Self::View<'_, u32>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()>;
+
     /// `out[i, :] = table[index[i], :]`, rows of `cols` elements, as they are: to be sent.
     ///
     /// Errors: `out` is not as long as the rows, an index that is out of range (see [`Storage::synchronize`]), elements
@@ -196,6 +208,10 @@ impl<S: Scalar> Exchange for Cpu<S> {
 
     fn add_offered(&self, _: &OfferedRows, _: &[u32], _: MatrixMut<'_, Self>) -> Result<()> {
         Err(not_here())
+    }
+
+    fn add_rows(&self, x: Matrix<'_, Self>, index: &[u32], out: MatrixMut<'_, Self>) -> Result<()> {
+        self.scatter_add(x, index, out)
     }
 
     fn pack_rows<T: Element>(&self, table: &[T], cols: usize, index: &[u32], out: &mut [T]) -> Result<()> {

@@ -42,6 +42,11 @@ fn plan(cpu: &Cpu<f64>, rank: usize, sizes: &[usize], wants: &[Wants]) -> Exchan
         .unwrap()
 }
 
+/// Weights whose sum depends on the order of additions.
+fn weight(rank: usize) -> f64 {
+    (rank + 1) as f64 / 3.0 + [0.0, 1e10, 0.1, -1e10, 7.0][rank % 5]
+}
+
 fn value(owner: usize, row: u32, column: usize) -> f64 {
     (owner * 100 + row as usize * 10 + column) as f64
 }
@@ -69,8 +74,8 @@ fn fetched_over<D: Device<Scalar = f64>>(
     let x = tape.leaf(Tensor::from_slice(device, sizes[rank], cols, &owned)?);
     let fetched = exchange(&tape, &peers, &plan, x)?;
     let needed = tape.value(fetched);
-    // The gradient of Σ (rank + 1) · fetched: for each owner, the sum of rank + 1 over the PEs that need a row.
-    let weights = vec![(rank + 1) as f64; wants[rank].len() * cols];
+    // The gradient of Σ weight · fetched: for each owner, the sum of weights over the PEs that need a row.
+    let weights = vec![weight(rank); wants[rank].len() * cols];
     let weights = Tensor::from_slice(device, wants[rank].len(), cols, &weights)?;
     let sum = tape.dot(fetched, weights)?;
     let gradients = tape.backward(sum)?;
@@ -92,8 +97,13 @@ fn devices_exchange_what_hosts_do() {
     const ALL: [RowTransport; 4] =
         [RowTransport::Read, RowTransport::Copy, RowTransport::Nccl, RowTransport::Host];
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    for schedule in 0..24 {
-        let (sizes, wants, cols) = problems().new_tree(&mut runner).unwrap().current();
+    // All need all rows of all, which are many: in the last one.
+    let all: Wants = (0..4).flat_map(|owner| (0..50).map(move |row| (owner, row))).collect();
+    for schedule in 0..25 {
+        let (sizes, wants, cols) = match schedule {
+            24 => (vec![50; 4], vec![all.clone(); 4], 3),
+            _ => problems().new_tree(&mut runner).unwrap().current(),
+        };
         let problem = (&sizes[..], &wants[..], cols);
         let on_hosts = run_packed(sizes.len(), |c| fetched(&Cpu::new(), c, problem)).unwrap();
         let read = threads::run(sizes.len(), |c| fetched(&Cpu::new(), c, problem)).unwrap();
@@ -160,7 +170,7 @@ proptest! {
             prop_assert_eq!(needed, &expected);
             for row in 0..sizes[rank] as u32 {
                 let needing = wants.iter().enumerate().filter(|(_, w)| w.contains(&(rank, row)));
-                let sum: f64 = needing.map(|(p, _)| (p + 1) as f64).sum();
+                let sum = needing.fold(0.0, |sum, (p, _)| sum + weight(p));
                 for c in 0..cols {
                     prop_assert_eq!(gradient[row as usize * cols + c], sum);
                 }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use super::memory::Address;
 use super::{Cuda, CudaView, CudaViewMut, Event, Link, dtype, ffi};
 use crate::device::{
-    Element, Exchange, FeatureElement, LinkFailure, MatrixMut, Offer, OfferedRows, Scalar, check_matrix_mut,
+    Element, Exchange, FeatureElement, LinkFailure, Matrix, MatrixMut, Offer, OfferedRows, Scalar,
+    check_matrix_mut, check_scatter_add,
 };
 use crate::error::{Error, Result, check_length};
 
@@ -193,6 +194,33 @@ impl<S: Scalar> Exchange for Cuda<S> {
             )
         };
         self.check("add_offered", code)
+    }
+
+    fn add_rows(
+        &self,
+        x: Matrix<'_, Self>,
+        index: CudaView<'_, u32>,
+        out: MatrixMut<'_, Self>,
+    ) -> Result<()> {
+        check_scatter_add(&x, &index, &out)?;
+        let (n_rows, rows) = (x.rows as u64, std::ptr::null());
+        let all = ffi::cohop_offered_rows { table: x.data.pointer().cast(), n_table: n_rows, rows, n_rows };
+        let (cols, n_out, out, stream) =
+            (out.cols as u64, out.rows as u64, out.data.pointer().cast(), self.stream()?);
+        // SAFETY: `x` has `n_rows` rows, as many as `index`, and `out` `n_out`, all of `cols` scalars.
+        let code = unsafe {
+            ffi::cohop_add_offered(
+                dtype::<S>(),
+                cols,
+                &raw const all,
+                index.pointer(),
+                n_out,
+                out,
+                self.status(),
+                stream,
+            )
+        };
+        self.check("add_rows", code)
     }
 
     fn pack_rows<T: Element>(

@@ -8,7 +8,7 @@ use crate::device::{Exchange, OfferedRows, Scalar};
 use crate::error::Error;
 
 test_devices! {
-    pack_rows pack_rows_out_of_range gather_offered add_offered offered_rows_out_of_range
+    pack_rows pack_rows_out_of_range add_rows gather_offered add_offered offered_rows_out_of_range
 }
 
 fn pack_rows<D: Exchange>(device: &D) {
@@ -43,6 +43,25 @@ fn pack_rows_out_of_range<D: Exchange>(device: &D) {
     let short =
         device.pack_rows(D::view(&table), 1, D::view(&index), D::slice_mut(D::view_mut(&mut out), 0..1));
     assert!(short.is_err());
+}
+
+fn add_rows<D: Exchange>(device: &D) {
+    let shapes = (0..30usize, dims(), any::<u64>());
+    for_cases(shapes, |(n_rows, dim, seed)| {
+        let (mut random, n_out) = (Random(seed), n_rows + 2);
+        let (x, index): (Vec<D::Scalar>, Vec<u32>) =
+            (random.values(n_rows * dim, false), (0..n_rows as u32).rev().collect());
+        let mut expected: Vec<D::Scalar> = random.values(n_out * dim, false);
+        let mut out = Guarded::new(device, &expected);
+        for (k, &to) in index.iter().enumerate() {
+            for column in 0..dim {
+                expected[to as usize * dim + column] += x[k * dim + column];
+            }
+        }
+        let (x, index) = (Guarded::new(device, &x), Guarded::new(device, &index));
+        device.add_rows(x.matrix(n_rows, dim), index.view(), out.matrix_mut(n_out, dim)).unwrap();
+        assert_eq!(to_f64(&out.read()), to_f64(&expected));
+    });
 }
 
 /// Tables, of each the rows that are asked for, and the order of all: what a device offers itself.
