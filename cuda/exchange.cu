@@ -23,8 +23,8 @@ struct Offered {
   }
 };
 
-/// out[order[j], :] = row j of all. A block is blockDim.x packs wide and IN_FLIGHT * blockDim.y rows high. A row that is
-/// out of range is not stored.
+/// out[order[j], :] = row j of all. A block is blockDim.x packs wide and IN_FLIGHT * blockDim.y rows high. A row that
+/// is out of range is not stored.
 template <int N, class S, class E>
 __global__ void __launch_bounds__(BLOCK) gather_offered_kernel(Offered offered, uint64_t packs,
                                                                const uint32_t* __restrict__ order,

@@ -14,6 +14,8 @@
 
 mod relations;
 
+pub use relations::RelationNeeds;
+
 use std::sync::OnceLock;
 
 use crate::device::{

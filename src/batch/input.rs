@@ -94,7 +94,7 @@ impl<S: Scalar> BatchInput<Cpu<S>> {
     pub fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<BatchInput<D>> {
         Ok(match self {
             BatchInput::Dense(x) => BatchInput::Dense(Tensor::from_host(device, x)?),
-            BatchInput::Narrow(x) => BatchInput::Narrow(NarrowRows::from_host(device, x)?),
+            BatchInput::Narrow(x) => BatchInput::Narrow(x.to_device(device)?),
             BatchInput::Sparse(x) => BatchInput::Sparse(SparseRows::from_host(device, x)?),
             BatchInput::Aggregated(x, aggregate) => {
                 BatchInput::Aggregated(Tensor::from_host(device, x)?, aggregate)

@@ -54,7 +54,7 @@ pub use independent::Independent;
 pub(crate) use independent::{independent_sampler, seeds_of};
 pub use input::{BatchInput, OneHot};
 pub use narrow_rows::NarrowRows;
-pub use slicer::{BatchNeeds, RelationNeeds, Slicer};
+pub use slicer::{BatchNeeds, Slicer};
 pub use source::{BatchRest, BatchSource, Preparation};
 pub use whole_graph::WholeGraph;
 

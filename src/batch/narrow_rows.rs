@@ -45,17 +45,6 @@ impl<D: Device> NarrowRows<D> {
         NarrowRows { shape, data: Data::Bf16(Arc::new(data)) }
     }
 
-    /// Moves rows from the host to `device` (on the CPU: the same memory, unless it is shared).
-    ///
-    /// Errors: the device fails or is out of memory.
-    pub(super) fn from_host(device: &D, host: NarrowRows<Cpu<D::Scalar>>) -> Result<Self> {
-        let shape = host.shape;
-        Ok(match host.data {
-            Data::F16(data) => NarrowRows::of_f16(moved(device, data)?, shape),
-            Data::Bf16(data) => NarrowRows::of_bf16(moved(device, data)?, shape),
-        })
-    }
-
     /// `[n_rows, dim]`
     pub fn shape(&self) -> [usize; 2] {
         self.shape
@@ -79,6 +68,19 @@ impl<D: Device> NarrowRows<D> {
 }
 
 impl<S: Scalar> NarrowRows<Cpu<S>> {
+    /// Moves rows from the host to `device` (on the CPU: the same memory, unless it is shared).
+    ///
+    /// Errors: the device fails or is out of memory.
+    // As for a batch's other parts: it moves, though names of this kind borrow elsewhere.
+    #[allow(clippy::wrong_self_convention)]
+    pub(super) fn to_device<D: Device<Scalar = S>>(self, device: &D) -> Result<NarrowRows<D>> {
+        let shape = self.shape;
+        Ok(match self.data {
+            Data::F16(data) => NarrowRows::of_f16(moved(device, data)?, shape),
+            Data::Bf16(data) => NarrowRows::of_bf16(moved(device, data)?, shape),
+        })
+    }
+
     /// The rows that a processing element needs, of those that it and the others own; `plan` says which. Collective.
     ///
     /// Errors: those of communication.

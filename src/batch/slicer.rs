@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::column_slices::ColumnSlices;
 use super::{BatchInput, NarrowRows, OneHot};
-use crate::block::Block;
+use crate::block::{Block, RelationNeeds};
 use crate::cache::{AnyFeatureCache, Counts, Policy};
 use crate::coop::{Group, InputTerms};
 use crate::data::{Dataset, Features, SparseFeatures};
@@ -40,16 +40,6 @@ pub struct BatchNeeds {
     /// Blocks come with their edges grouped by relation. A source of your own need not do that: what is missing is made
     /// at first use, for which a step on a device waits.
     pub relations: Option<RelationNeeds>,
-}
-
-/// What layers over typed edges need of their blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RelationNeeds {
-    /// Number of relations.
-    pub n_relations: usize,
-    /// Whether the groups of a relation and a vertex are transformed one by one, as attention over relations does it
-    /// ([`Tape::relation_transform`](crate::tape::Tape::relation_transform)).
-    pub ends: bool,
 }
 
 /// Slices features and labels of one data set. Cheap to clone and to share between workers.

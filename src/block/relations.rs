@@ -1,10 +1,19 @@
 //! A block's edges by relation.
 
 use super::Block;
-use crate::batch::RelationNeeds;
 use crate::device::{Csr, Device, Direction, RelationEdges, RelationGroups};
 use crate::error::{Error, Result, check_length};
 use crate::pattern::{Pattern, get_or_try_init};
+
+/// What layers over typed edges need of their blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelationNeeds {
+    /// Number of relations.
+    pub n_relations: usize,
+    /// Whether the groups of a relation and a vertex are transformed one by one, as attention over relations does it
+    /// ([`Tape::relation_transform`](crate::tape::Tape::relation_transform)).
+    pub ends: bool,
+}
 
 impl<D: Device> Block<D> {
     /// The edges grouped by relation and destination, and by relation and source. Made by the first call.

@@ -111,11 +111,6 @@ impl<D: Device> Peers<D> {
         Ok(peers)
     }
 
-    /// The same way, with another communicator between the same PEs.
-    pub(crate) fn over(&self, device: &D, communicator: Communicator) -> Self {
-        Peers { communicator, host: device.host(), route: self.route.clone() }
-    }
-
     /// The communicator.
     pub fn communicator(&self) -> &Communicator {
         &self.communicator

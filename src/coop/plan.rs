@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Peers;
 use crate::comm::{Communicator, Stage};
 use crate::device::cpu::{RemoteRow, RemoteRows, RowCopy, copy_rows};
-use crate::device::{Cpu, CpuBuffer, Device, Element, FeatureElement, Matrix, Scalar, Storage};
+use crate::device::{Cpu, CpuBuffer, Device, Element, Matrix, Scalar, Storage};
 use crate::error::{Error, Result, check_length};
 use crate::tape::{BackwardStep, Op, Tape, Var};
 use crate::tensor::Tensor;
@@ -180,33 +180,6 @@ impl<D: Device> ExchangePlan<D> {
         // Free its memory, so that the result can use it.
         drop(sent);
         gather(device, &received, &self.place)
-    }
-
-    /// [`fetch`](ExchangePlan::fetch) of rows of stored features, `[n_owned, cols]`, which are widened where they
-    /// arrive.
-    ///
-    /// Errors: those of [`fetch`](ExchangePlan::fetch).
-    pub(crate) fn fetch_stored<E: FeatureElement>(
-        &self,
-        device: &D,
-        peers: &Peers<D>,
-        stage: Stage,
-        owned: D::View<'_, E>,
-        cols: usize,
-    ) -> Result<Tensor<D>> {
-        check_length("stored rows", D::view_len(&owned), self.n_owned * cols)?;
-        if peers.reads_devices() {
-            return self.read_owned_on_devices(device, peers, stage, owned, cols);
-        }
-        let mut sent = device.allocate::<E>(D::len(&self.send_rows) * cols)?;
-        device.pack_rows(owned, cols, D::view(&self.send_rows), D::view_mut(&mut sent))?;
-        let counts = (&self.send_counts[..], &self.receive_counts[..]);
-        let received = peers.exchange_rows(device, stage, D::view(&sent), cols, counts)?;
-        drop(sent);
-        let mut out = Tensor::allocate(device, self.n_needed(), cols)?;
-        let (n_received, place) = (D::len(&self.order), D::view(&self.place));
-        device.gather(D::view(&received), n_received, place, out.make_mut(device)?)?;
-        Ok(out)
     }
 
     /// `[n_owned, cols]`: for each owned row, the sum of its rows in `needed: [n_needed, cols]` over all PEs that need

@@ -132,8 +132,8 @@ pub trait Exchange: Storage {
     fn new_link_id(&self) -> Result<Vec<u8>>;
 
     /// This device's end of a link between `size` devices, of processes anywhere, of which it is number `rank`. All of
-    /// them call it at the same time, with the same `id`. While the host waits for work of this device it asks `failure`
-    /// from time to time, so that it does not wait for what does not come.
+    /// them call it at the same time, with the same `id`. While the host waits for work of this device it asks
+    /// `failure` from time to time, so that it does not wait for what does not come.
     ///
     /// Errors: those of the library, also where two of them are one device.
     fn link(&self, id: &[u8], rank: usize, size: usize, failure: LinkFailure) -> Result<Self::Link>;

@@ -36,8 +36,7 @@ pub use crate::tape::ParameterId;
 
 use std::sync::Arc;
 
-use crate::batch::RelationNeeds;
-use crate::block::Block;
+use crate::block::{Block, RelationNeeds};
 use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::Result;

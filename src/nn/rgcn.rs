@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::relation_weight::{Decomposition, RelationWeight, Root};
 use super::{Initializer, Input, Layer, ParameterId, Parameters, Pass};
-use crate::batch::RelationNeeds;
-use crate::block::Block;
+use crate::block::{Block, RelationNeeds};
 use crate::coop::InputTerms;
 use crate::device::{Activation, Device};
 use crate::error::Result;

@@ -3,7 +3,7 @@
 
 use super::Bench;
 use super::measure::{Times, measure};
-use super::row::Amount;
+use super::row::{Amount, Counts};
 use super::training::Run;
 use cohop::batch::DataOnDevice;
 use cohop::comm::{Communicator, Stage, Sum, threads};
@@ -93,7 +93,7 @@ fn epochs<D: Device<Scalar = f32>>(
     let peak_bytes = by_pe.iter().map(|(_, peak)| *peak).max();
     let measured = by_pe.into_iter().find_map(|(measured, _)| measured);
     let Measured { times, amount } = measured.ok_or_else(|| Error::invalid("pes", pes, "at least 1"))?;
-    bench.keep(work, size, &amount, times, peak_bytes, None)
+    bench.keep(work, size, &amount, times, Counts { peak_bytes, asked: None }, None)
 }
 
 /// Whether one of the PEs wants another epoch. All ask at the same time.

@@ -27,7 +27,7 @@ use super::{Global, number, output};
 use cohop::device::{Cpu, Device, Storage};
 use cohop::{Error, Result};
 use measure::{Protocol, Times, Work, measure, measure_repeated};
-use row::{Amount, Row};
+use row::{Amount, Asked, Counts, Row};
 use workload::{Size, Workload};
 
 /// Measure the kernels on this machine
@@ -256,13 +256,17 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         work: &'static str,
         size: String,
         amount: Amount,
-        run: impl FnMut() -> Result<()>,
+        mut run: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let Some(clock) = clock_of(self.device) else { return self.time(work, size, amount, run) };
         self.bar.set_message(format!("{work} {size}"));
         self.bar.tick();
+        // Of one run, which also warms up.
+        let before = asked(self.device);
+        run()?;
+        let asked = before.zip(asked(self.device)).map(|(before, after)| after.since(before));
         let (times, launches) = measure_repeated(self.protocol, clock, run)?;
-        self.keep(work, size, &amount, times, None, Some(launches))
+        self.keep(work, size, &amount, times, Counts { peak_bytes: None, asked }, Some(launches))
     }
 
     /// Times `run`, which needs no preparation.
@@ -293,20 +297,25 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
             device.synchronize()?;
             Ok(made)
         };
-        let mut run = |made| {
-            run(made)?;
-            device.synchronize()
-        };
-        let (times, peak_bytes) = {
+        let (times, counts) = {
             let mut ready = ready;
+            let made = ready()?;
             let before = start_peak(device);
-            run(ready()?)?;
+            let asked = asked(device);
+            run(made)?;
+            // Without the wait below, which is the benchmark's.
+            let asked = asked.zip(self::asked(device)).map(|(before, after)| after.since(before));
+            device.synchronize()?;
             let peak_bytes = peak(device).zip(before).map(|(peak, before)| peak.saturating_sub(before));
             // This was a warm-up run.
             let warmup = self.protocol.warmup.saturating_sub(1);
-            (measure(Protocol { warmup, ..self.protocol }, ready, run)?, peak_bytes)
+            let run = |made| {
+                run(made)?;
+                device.synchronize()
+            };
+            (measure(Protocol { warmup, ..self.protocol }, ready, run)?, Counts { peak_bytes, asked })
         };
-        self.keep(work, size, &amount, times, peak_bytes, None)
+        self.keep(work, size, &amount, times, counts, None)
     }
 
     /// Keeps the row of `times`; `repeats`: of how many runs each is the mean, if they were timed on the device.
@@ -316,7 +325,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
         size: String,
         amount: &Amount,
         times: Times,
-        peak_bytes: Option<u64>,
+        counts: Counts,
         repeats: Option<usize>,
     ) -> Result<()> {
         let times = times.per_part(amount.parts);
@@ -328,8 +337,7 @@ impl<D: Device<Scalar = f32>> Bench<'_, D> {
                 return Ok(());
             }
         }
-        let mut row =
-            Row::new(work, size, &times, amount, peak_bytes, self.copy_rate, self.device.describe());
+        let mut row = Row::new(work, size, &times, amount, counts, self.copy_rate, self.device.describe());
         row.repeats = repeats;
         if self.json {
             output::json(&row)?;
@@ -361,4 +369,17 @@ fn start_peak<D: Storage>(device: &D) -> Option<u64> {
 fn peak<D: Storage>(device: &D) -> Option<u64> {
     let cpu = (device as &dyn Any).downcast_ref::<Cpu<f32>>()?;
     Some(cpu.memory_statistics().peak_bytes)
+}
+
+/// What a device was asked to do since it was opened, if it counts that: a GPU does.
+#[cfg(any(feature = "cuda", feature = "emulate"))]
+fn asked<D: Storage>(device: &D) -> Option<Asked> {
+    let cuda = (device as &dyn Any).downcast_ref::<cohop::device::Cuda<f32>>()?;
+    let activity = cuda.activity();
+    Some(Asked { waits: activity.waits, launches: activity.launches })
+}
+
+#[cfg(not(any(feature = "cuda", feature = "emulate")))]
+fn asked<D: Storage>(_: &D) -> Option<Asked> {
+    None
 }

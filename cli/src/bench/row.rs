@@ -48,6 +48,30 @@ impl Amount {
     }
 }
 
+/// What a GPU was asked to do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Asked {
+    /// Times that the host waited for it.
+    pub waits: u64,
+    /// Kernels launched, but for those of CUDA's libraries.
+    pub launches: u64,
+}
+
+impl Asked {
+    pub(super) fn since(self, before: Asked) -> Asked {
+        Asked { waits: self.waits - before.waits, launches: self.launches - before.launches }
+    }
+}
+
+/// What was counted in the first run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Peak bytes of buffers, on the CPU.
+    pub peak_bytes: Option<u64>,
+    /// On a GPU.
+    pub asked: Option<Asked>,
+}
+
 /// The result of one benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
@@ -77,6 +101,10 @@ pub(super) struct Row {
     input_rows_per_batch: Option<f64>,
     /// Peak bytes of buffers that a run allocates.
     peak_bytes: Option<u64>,
+    /// Times that the host waited for the device, for a part.
+    waits: Option<f64>,
+    /// Kernels launched on the device, for a part.
+    launches: Option<f64>,
     device: String,
     version: &'static str,
 }
@@ -87,7 +115,7 @@ impl Row {
         size: String,
         times: &Times,
         amount: &Amount,
-        peak_bytes: Option<u64>,
+        counts: Counts,
         copy_rate: f64,
         device: String,
     ) -> Self {
@@ -113,7 +141,9 @@ impl Row {
             edges_per_batch: amount.edges,
             edges_per_second: amount.edges.map(|edges| edges / times.median()),
             input_rows_per_batch: amount.input_rows,
-            peak_bytes,
+            peak_bytes: counts.peak_bytes,
+            waits: counts.asked.map(|asked| asked.waits as f64 / amount.parts as f64),
+            launches: counts.asked.map(|asked| asked.launches as f64 / amount.parts as f64),
             device,
             version: env!("CARGO_PKG_VERSION"),
         }
@@ -123,10 +153,13 @@ impl Row {
 /// The table of all rows.
 pub(super) fn print(rows: &[Row]) -> Result<()> {
     let head = ["work", "size", "median", "min", "max", "runs", "quiet", "spread", "amount/s", "unit"];
-    let mut table = Table::new(2, head.into_iter().chain(["GB/s", "of copy", "memory"]));
+    let last = ["GB/s", "of copy", "memory", "waits", "launches"];
+    // Only GPUs count what they are asked to do.
+    let n_last = if rows.iter().any(|row| row.waits.is_some()) { 5 } else { 3 };
+    let mut table = Table::new(2, head.into_iter().chain(last.into_iter().take(n_last)));
     for row in rows {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-        table.row([
+        let cells = [
             row.work.to_owned(),
             row.size.clone(),
             seconds(row.seconds_median),
@@ -140,7 +173,10 @@ pub(super) fn print(rows: &[Row]) -> Result<()> {
             optional(row.effective_gbps.map(significant)),
             optional(row.copy_share.map(percent)),
             optional(row.peak_bytes.map(|peak| bytes(peak as f64))),
-        ]);
+            optional(row.waits.map(significant)),
+            optional(row.launches.map(significant)),
+        ];
+        table.row(cells.into_iter().take(head.len() + n_last));
     }
     table.print()
 }

@@ -1,6 +1,6 @@
-//! The driver's handles, through `cudarc`'s raw functions: a context for each GPU of the process, streams and events. They
-//! are given back without a panic whatever has happened to the GPU, and each call's error passes [`Context::check`],
-//! which recognises a lost context.
+//! The driver's handles, through `cudarc`'s raw functions: a context for each GPU of the process, streams and events.
+//! They are given back without a panic whatever has happened to the GPU, and each call's error passes
+//! [`Context::check`], which recognises a lost context.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -168,8 +168,8 @@ impl Context {
         })
     }
 
-    /// Waits for what `query` asks about as long as works may wait for other devices: those may never end, and a call of
-    /// the driver that waits for them would not either.
+    /// Waits for what `query` asks about as long as works may wait for other devices: those may never end, and a call
+    /// of the driver that waits for them would not either.
     fn watch(&self, query: impl Fn() -> sys::CUresult) -> Result<()> {
         self.bind()?;
         while !self.watches.is_empty() && query() == sys::CUresult::CUDA_ERROR_NOT_READY {

@@ -107,8 +107,8 @@ pub(super) struct Cublas {
     stream: Arc<Stream>,
 }
 
-// SAFETY: cuBLAS allows calls with one handle from several threads, as long as none changes its settings; these are made
-// before the handle is shared.
+// SAFETY: cuBLAS allows calls with one handle from several threads, as long as none changes its settings; these are
+// made before the handle is shared.
 unsafe impl Send for Cublas {}
 // SAFETY: as above.
 unsafe impl Sync for Cublas {}

@@ -76,6 +76,20 @@ impl Driver {
         Ok(self.stream.raw().cast())
     }
 
+    /// As [`bind`](Driver::bind), before calls in which the driver may wait for whole GPUs: once no exchange is under
+    /// way, which the driver would keep from ending.
+    fn settle(&self) -> Result<()> {
+        self.bind()?;
+        self.watches().settle(|| self.bind().map(drop))
+    }
+
+    /// Likewise, before memory is given back: also when an exchange has failed, which has ended then. Whether the
+    /// context is usable still.
+    fn settle_or_end(&self) -> bool {
+        let _ = self.settle();
+        self.bind().is_ok()
+    }
+
     /// The error to be returned for a failure that a launcher tells.
     pub(super) fn fail(&self, failure: Failure) -> Error {
         self.context().fail(failure)
@@ -99,7 +113,7 @@ impl Driver {
     }
 
     pub(super) fn allocate(&self, bytes: usize) -> Result<Address> {
-        self.bind()?;
+        self.settle()?;
         let mut address = 0;
         // SAFETY: written during the call only. The memory's contents are never read before they are written, or are
         // unspecified by contract.
@@ -117,7 +131,7 @@ impl Driver {
     /// `address` came from [`allocate`](Driver::allocate), and nothing uses it any more.
     pub(super) unsafe fn free(&self, address: Address, _bytes: usize) {
         // A lost context has taken its memory along.
-        if self.bind().is_ok() {
+        if self.settle_or_end() {
             // SAFETY: the caller's promise.
             let code = unsafe { sys::cuMemFree_v2(address.0 as sys::CUdeviceptr) };
             let _ = self.context().check("free", code);
@@ -141,7 +155,7 @@ impl Driver {
 
     /// Page-locked host memory at an address that is valid on both sides.
     pub(super) fn allocate_shared(&self, bytes: usize) -> Result<Address> {
-        self.bind()?;
+        self.settle()?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let mut pointer = std::ptr::null_mut();
         // SAFETY: the pointer is written during the call only; the memory, before it is read.
@@ -155,7 +169,7 @@ impl Driver {
     /// # Safety
     /// `address` came from [`allocate_shared`](Driver::allocate_shared) and is not used any more.
     pub(super) unsafe fn free_shared(&self, address: Address, _bytes: usize) {
-        if self.bind().is_ok() {
+        if self.settle_or_end() {
             // SAFETY: the caller's promise.
             let code = unsafe { sys::cuMemFreeHost(address.0.cast()) };
             let _ = self.context().check("free page-locked host memory", code);
@@ -169,7 +183,7 @@ impl Driver {
     /// The memory stays allocated until [`unpin`](Driver::unpin).
     pub(super) unsafe fn pin(&self, memory: *mut u8, bytes: usize) -> bool {
         let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
-        if self.bind().is_err() {
+        if self.settle().is_err() {
             return false;
         }
         // SAFETY: the caller's promise.
@@ -180,7 +194,7 @@ impl Driver {
     /// # Safety
     /// `memory` was pinned, and no copy from it is under way.
     pub(super) unsafe fn unpin(&self, memory: *mut u8) {
-        if self.bind().is_ok() {
+        if self.settle_or_end() {
             // SAFETY: the caller's promise.
             let code = unsafe { sys::cuMemHostUnregister(memory.cast()) };
             let _ = self.context().check("unlock host memory", code);

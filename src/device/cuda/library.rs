@@ -9,8 +9,8 @@
 //! 3. `CUDA_HOME` and `CUDA_PATH`, then `VIRTUAL_ENV` and `CONDA_PREFIX`, then `/usr/local/cuda`.
 //!
 //! Each folder may be the one with the libraries, a toolkit's (`lib64`, `lib`, `targets/*/lib` in it), a Python
-//! environment (`lib/python*/site-packages` in it), its `site-packages` (`nvidia/*/lib` in it), or one of the packages in
-//! there, whose neighbours are looked through too: NCCL lies beside CUDA.
+//! environment (`lib/python*/site-packages` in it), its `site-packages` (`nvidia/*/lib` in it), or one of the packages
+//! in there, whose neighbours are looked through too: NCCL lies beside CUDA.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -63,23 +63,30 @@ impl Places {
 
 fn open_from(places: &Places, names: &[&str], needed: &[&str]) -> Result<Library> {
     let mut problems = Vec::new();
-    for path in files_in(&places.first, names) {
-        match open_file(&path, needed) {
-            Ok(library) => return Ok(library),
-            Err(problem) => problems.push(problem),
-        }
+    let mut try_files = |places: &[Vec<PathBuf>]| {
+        files_in(places, names).iter().find_map(|path| match open_file(path, needed) {
+            Ok(library) => {
+                log::debug!("{} is opened", path.display());
+                Some(library)
+            }
+            Err(problem) => {
+                problems.push(problem);
+                None
+            }
+        })
+    };
+    if let Some(library) = try_files(&places.first) {
+        return Ok(library);
     }
     for name in names {
         // SAFETY: NVIDIA's libraries, and those that stand in for them, may be loaded at any time by any thread.
         if let Ok(library) = unsafe { Library::new(*name) } {
+            log::debug!("{name} is opened where the dynamic linker finds it");
             return Ok(library);
         }
     }
-    for path in files_in(&places.last, names) {
-        match open_file(&path, needed) {
-            Ok(library) => return Ok(library),
-            Err(problem) => problems.push(problem),
-        }
+    if let Some(library) = try_files(&places.last) {
+        return Ok(library);
     }
     let mut remedy = format!(
         "install it where the dynamic linker finds it, or name its folder in {FIRST}; also looked through were {}",

@@ -24,13 +24,13 @@ pub struct Link {
     end: Arc<End>,
     rank: usize,
     size: usize,
-    /// Follows the last exchange.
-    last: Mutex<Option<Event>>,
 }
 
 struct End {
     nccl: Nccl,
     failure: LinkFailure,
+    /// Follows the last exchange.
+    last: Mutex<Option<Event>>,
 }
 
 impl Watched for End {
@@ -40,6 +40,12 @@ impl Watched for End {
             self.nccl.abort();
         }
         failed
+    }
+
+    #[cfg(any(test, not(feature = "emulate")))]
+    fn is_under_way(&self) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().is_some_and(|last| !last.is_done())
     }
 }
 
@@ -54,10 +60,11 @@ impl Link {
         [rank, size]: [usize; 2],
         failure: LinkFailure,
     ) -> Result<Self> {
-        let end = Arc::new(End { nccl: Nccl::connect(driver, id, rank, size)?, failure });
+        let nccl = Nccl::connect(driver, id, rank, size)?;
+        let end = Arc::new(End { nccl, failure, last: Mutex::default() });
         let watched: Arc<dyn Watched> = end.clone();
         driver.watches().add(Arc::downgrade(&watched));
-        Ok(Link { end, rank, size, last: Mutex::default() })
+        Ok(Link { end, rank, size })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -75,7 +82,7 @@ impl Link {
         sends: &[(*const u8, usize)],
         receives: &[(*mut u8, usize)],
     ) -> Result<()> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.end.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = &*last {
             driver.wait_for(last)?;
         }

@@ -25,8 +25,8 @@ impl Failure {
 
 /// Whether CUDA's context is lost after the error: every later call returns it, or one that says less.
 fn is_sticky(code: i32) -> bool {
-    // Memory and links that fail, accesses to wrong addresses, time limits, assertions, what the hardware refuses, and a
-    // context that has been destroyed.
+    // Memory and links that fail, accesses to wrong addresses, time limits, assertions, what the hardware refuses, and
+    // a context that has been destroyed.
     matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721)
 }
 

@@ -54,8 +54,32 @@ impl Pools {
     /// Errors: the device has failed.
     pub(super) fn trim(&self) -> Result<()> {
         let pools = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        pools.iter().filter_map(Weak::upgrade).try_for_each(|pool| pool.trim())
+        let pools: Vec<_> = pools.iter().filter_map(Weak::upgrade).collect();
+        trim(&pools.iter().map(|pool| &**pool).collect::<Vec<_>>())
     }
+}
+
+/// Gives all free blocks of pools of one GPU back to the driver. All their streams are waited for first: the driver
+/// itself may wait for the whole GPU when it frees, and looks at nothing meanwhile.
+fn trim(pools: &[&Pool]) -> Result<()> {
+    // Taken before the device is waited for: blocks that come back meanwhile may still be in use.
+    let taken: Vec<_> = pools.iter().map(|pool| std::mem::take(&mut *pool.free())).collect();
+    let is_idle = pools.iter().try_for_each(|pool| {
+        pool.user.synchronize()?;
+        pool.driver.synchronize()
+    });
+    for (pool, taken) in pools.iter().zip(taken) {
+        for (bytes, mut blocks) in taken {
+            if is_idle.is_err() {
+                pool.free().entry(bytes).or_default().append(&mut blocks);
+            }
+            for Free { address, .. } in blocks {
+                // SAFETY: the block came from `allocate` with as many bytes, nobody owns it, and the device is idle.
+                unsafe { pool.driver.free(address, bytes) };
+            }
+        }
+    }
+    is_idle
 }
 
 /// The driver's code for memory that it does not have.
@@ -131,21 +155,6 @@ impl Pool {
         self.free().entry(bytes).or_default().push(free);
     }
 
-    /// Gives all free blocks back to the driver, after waiting for work that may still use them.
-    fn trim(&self) -> Result<()> {
-        // Taken before the device is waited for: blocks that come back meanwhile may still be in use.
-        let free = std::mem::take(&mut *self.free());
-        self.user.synchronize()?;
-        self.driver.synchronize()?;
-        for (bytes, blocks) in free {
-            for Free { address, .. } in blocks {
-                // SAFETY: the block came from `allocate` with as many bytes, nobody owns it, and the device is idle.
-                unsafe { self.driver.free(address, bytes) };
-            }
-        }
-        Ok(())
-    }
-
     fn free(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Vec<Free>>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +163,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         // If the device was lost, there is nothing to give back.
-        let _ = self.trim();
+        let _ = trim(&[self]);
     }
 }
 

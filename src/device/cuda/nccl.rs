@@ -12,7 +12,11 @@ use super::library::open_library;
 use super::link::Part;
 use crate::error::{Error, Result, check_length};
 
-type Code = ncclResult_t;
+/// A result, as a number: later versions of NCCL may have others than this enumeration.
+type Code = c_int;
+
+const SUCCESS: Code = ncclResult_t::ncclSuccess as Code;
+const IN_PROGRESS: Code = ncclResult_t::ncclInProgress as Code;
 type Stream = *mut c_void;
 
 /// The functions of NCCL that are called, and its library.
@@ -49,7 +53,8 @@ impl Functions {
             what: "NCCL".into(),
             remedy: format!("install version 2.10 or later; the one that was found is too old: {error}"),
         };
-        // SAFETY: the functions have had these arguments since NCCL 2.7, and stay as long as the library, which is kept.
+        // SAFETY: the functions have had these arguments since NCCL 2.7, and stay as long as the library, which is
+        // kept.
         unsafe {
             Ok(Functions {
                 get_unique_id: *library.get(b"ncclGetUniqueId\0").map_err(missing)?,
@@ -68,15 +73,15 @@ impl Functions {
     }
 
     fn check(&self, code: Code) -> Result<()> {
-        if code == ncclResult_t::ncclSuccess {
+        if code == SUCCESS {
             return Ok(());
         }
         // SAFETY: returns text that ends with a zero and stays.
         let text = unsafe { CStr::from_ptr((self.get_error_string)(code)) }.to_string_lossy();
         Err(Error::Device {
             operation: "NCCL",
-            code: code as i32,
-            name: format!("{code:?}"),
+            code,
+            name: format!("result {code}"),
             message: format!(": {text}; NCCL tells more with NCCL_DEBUG=WARN in the environment"),
         })
     }
@@ -177,11 +182,11 @@ impl Nccl {
     pub(super) fn check(&self) -> Result<()> {
         let _using = self.using();
         self.check_aborted()?;
-        let mut found = ncclResult_t::ncclSuccess;
+        let mut found = SUCCESS;
         // SAFETY: the communicator is live; writes a code.
         let code = unsafe { (self.functions.comm_get_async_error)(self.comm, &raw mut found) };
         self.functions.check(code)?;
-        if found == ncclResult_t::ncclInProgress { Ok(()) } else { self.functions.check(found) }
+        if found == IN_PROGRESS { Ok(()) } else { self.functions.check(found) }
     }
 }
 

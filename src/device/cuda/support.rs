@@ -1,5 +1,5 @@
-//! Whether a GPU and its driver can run the kernels that were compiled: decided before anything is launched, so that the
-//! message can say what is needed, and what is there.
+//! Whether a GPU and its driver can run the kernels that were compiled: decided before anything is launched, so that
+//! the message can say what is needed, and what is there.
 
 /// What the kernels were compiled by and for.
 pub(super) struct Build<'a> {
@@ -77,8 +77,8 @@ pub(super) fn obstacle(build: &Build<'_>, driver: u32, capability: (u32, u32)) -
         // But it does not compile their PTX.
         return (driver < toolkit).then(|| {
             format!(
-                "the GPU has compute capability {major}.{minor}, for which a driver for CUDA {} must compile the kernels, \
-                 and this one is for CUDA {}: update the NVIDIA driver, or build with \
+                "the GPU has compute capability {major}.{minor}, for which a driver for CUDA {} must compile the \
+                 kernels, and this one is for CUDA {}: update the NVIDIA driver, or build with \
                  COHOP_CUDA_ARCHITECTURES={major}{minor}",
                 version(toolkit),
                 version(driver)
@@ -115,7 +115,8 @@ mod tests {
         assert!(runs("90a", (9, 0)) && !runs("90a", (10, 0)) && !runs("100a", (10, 3)));
         assert!(runs("100f", (10, 3)) && !runs("100f", (12, 0)) && !runs("103f", (10, 0)));
         let error = obstacle_to(default, 13010, (7, 5)).unwrap();
-        let expected = "the GPU has compute capability 7.5, and the kernels are compiled for sm_80, sm_90, sm_100: build \
+        let expected = "the GPU has compute capability 7.5, and the kernels are compiled for sm_80, sm_90, sm_100: \
+                        build \
                         with COHOP_CUDA_ARCHITECTURES=75";
         assert_eq!(error, expected);
     }
@@ -127,7 +128,8 @@ mod tests {
             with(13000, (9, 0)).is_none() && with(13020, (9, 0)).is_none() && with(14000, (9, 0)).is_none()
         );
         let error = with(12080, (9, 0)).unwrap();
-        let expected = "the driver supports CUDA 12.8 at most, and this program needs CUDA 13.0: update the NVIDIA driver";
+        let expected = "the driver supports CUDA 12.8 at most, and this program needs CUDA 13.0: update the NVIDIA \
+                        driver";
         assert_eq!(error, expected);
         // It compiles no PTX of a later toolkit.
         assert!(with(13010, (10, 0)).is_none());

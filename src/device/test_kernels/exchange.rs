@@ -120,7 +120,7 @@ fn offered_rows_out_of_range<D: Exchange>(device: &D) {
     if !D::OFFERS {
         return;
     }
-    let table = device.upload(&vec![D::Scalar::from_f64(1.0); 6]).unwrap();
+    let table = device.upload(&[D::Scalar::from_f64(1.0); 6]).unwrap();
     let (rows, order) = (device.upload(&[0u32, 3]).unwrap(), device.upload(&[0u32, 1]).unwrap());
     let offers = (device.offer(D::view(&table)).unwrap(), device.offer(D::view(&rows)).unwrap());
     let from = |range| OfferedRows { table: offers.0.number(), rows: offers.1.number(), range };

@@ -106,7 +106,7 @@ fn every_launcher_returns_the_error_of_each_of_its_launches() {
         named(relation::BODIES, "both_orders_equal_the_sum_over_edges"),
         named(batch_norm::BODIES, "batch_norm moments"),
         named(loss::BODIES, "log_softmax_nll right_predictions_are_counted element_losses"),
-        named(optimizer::BODIES, "adam adam_of_rows sgd"),
+        named(optimizer::BODIES, "adam adam_of_rows sgd many_parameters"),
         named(sample::BODIES, "short_rows rows_beyond_a_warps_registers many_relations layers"),
         named(sample::BODIES, "candidates_in_a_hash_table degree_factors"),
     ];

@@ -27,8 +27,8 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Whether the memory is whole pages. CUDA would lock all pages that it touches, and so those of others, who then cannot
-/// lock theirs, and whose memory is unlocked with it.
+/// Whether the memory is whole pages. CUDA would lock all pages that it touches, and so those of others, who then
+/// cannot lock theirs, and whose memory is unlocked with it.
 pub(super) fn is_whole_pages(memory: *const u8, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     bytes > 0 && memory.addr().is_multiple_of(PAGE) && bytes.is_multiple_of(PAGE)
