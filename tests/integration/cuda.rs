@@ -10,7 +10,7 @@ use cohop::coop::{FirstLayer, Mode, RowTransport};
 use cohop::data::{self, Dataset, FeatureDtype, SbmData};
 use cohop::device::{Cpu, Cuda, Device, Method};
 use cohop::graph::{PartitionMethod, Sbm};
-use cohop::nn::ModelKind;
+use cohop::nn::{ModelKind, OptimizerConfig};
 use cohop::sample::Fanouts;
 use cohop::train::{ParallelConfig, TrainConfig, Trainer};
 
@@ -236,6 +236,11 @@ fn every_model_trains_on_cora_as_on_the_cpu() {
         config.sampler.fanouts = Fanouts(vec![usize::MAX; 2]);
         if kind.relates() {
             config.model.embedding = 8;
+        }
+        if kind == ModelKind::Gin {
+            // The gradient of a bias before a batch norm is 0 but for rounding, of which Adam makes whole steps: the
+            // running means, and so the first epochs' validation, would depend on it.
+            config.optimizer = OptimizerConfig::Sgd { lr: 0.5, momentum: 0.0, weight_decay: 0.0 };
         }
         assert_same_curve(&dataset, &config, epochs, &format!("{kind:?}"));
     }
