@@ -22,9 +22,9 @@ use crate::error::{Error, Result};
 /// so in their products.
 ///
 /// Rows that are aggregated are those of sums, means and maxima over in-edges, and in the backward pass those of their
-/// gradients: they are rounded to nearest once, and read as often as they have edges. Attention, the aggregation by
-/// relations, and rows that processing elements exchange are in f32. Features are stored in a type of their own: see
-/// [`Features`](crate::data::Features).
+/// gradients: they are rounded to nearest once, and read as often as they have edges. Attention, aggregation and
+/// products by relations, and activations that processing elements exchange are in f32. Features are stored in a type
+/// of their own: see [`Features`](crate::data::Features).
 ///
 /// f16 has a small range, so that its rows are scaled, each by a power of two of its own that makes its largest element
 /// at least 2^14 and less than 2^15, and scaled back exactly where they are added up: nothing overflows, no gradient

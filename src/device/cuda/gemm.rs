@@ -125,7 +125,8 @@ fn tf32(value: f32) -> f32 {
     if value.is_finite() { f32::from_bits((bits + half) >> dropped << dropped) } else { value }
 }
 
-#[cfg(all(test, feature = "emulate"))]
+#[cfg(feature = "emulate")]
+#[cfg(test)]
 mod tests {
     // A panic is how these tests fail.
     #![allow(clippy::unwrap_used)]
