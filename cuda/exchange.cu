@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(BLOCK) add_offered_kernel(cohop_offered_rows f
     const uint32_t to = index[k];
     if (row >= from.n_table || to >= n_out) {
       const bool is_row = row >= from.n_table;
-      if (pack == 0) report(status, COHOP_ARRAY_INDEX, k, static_cast<int64_t>(is_row ? row : to), is_row ? from.n_table : n_out);
+      const int64_t value = static_cast<int64_t>(is_row ? row : to);
+      if (pack == 0) report(status, COHOP_ARRAY_INDEX, k, value, is_row ? from.n_table : n_out);
       continue;
     }
     const Pack<S, N> added = load<N>(static_cast<const S*>(from.table) + row * cols + pack * N);
